@@ -1,0 +1,192 @@
+"""The `cmlib` command: run | methods | datasets | doctor | report | book | publish.
+
+Bad input ends with exit code 2 and one line on stderr. `--json` prints one object on stdout and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import click
+import typer
+
+from cmlib.errors import CmlibError, OptionError, nearest
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="Centroids Matching: runs, tables, book.")
+
+DataRoot = Annotated[str | None, typer.Option(help="Folder with the data sets (or set CMLIB_DATA).")]
+
+
+def parse_settings(settings: list[str]) -> dict[str, str]:
+    """`["lam=0.1", ...]` -> `{"lam": "0.1", ...}`; OptionError for anything else."""
+    pairs: dict[str, str] = {}
+    for text in settings:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip() or not value.strip():
+            raise OptionError(f"--set {text}: expected name=value, for example --set lam=0.1")
+        if name.strip() in pairs:
+            raise OptionError(f"--set {name.strip()} is given twice")
+        pairs[name.strip()] = value.strip()
+    return pairs
+
+
+@app.command()
+def run(
+    dataset: Annotated[str, typer.Option(help="digits, cifar10, cifar100, tiny-imagenet, or a folder of images.")] = "digits",
+    scenario: Annotated[str, typer.Option(help="til (task known at test time) or cil.")] = "til",
+    method: Annotated[str, typer.Option(help="A method of `cmlib methods`.")] = "cm",
+    seed: Annotated[int, typer.Option(help="0: classes in natural order.")] = 0,
+    profile: Annotated[str | None, typer.Option(help="smoke, digits, mini or paper.")] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", help="An option of the experiment, name=value; repeatable.")] = None,
+    data_root: DataRoot = None,
+    store: Annotated[str | None, typer.Option(help="Folder for results (default ./runs, or CMLIB_STORE).")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda.")] = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Make one run, load it when the store has it, continue it when it was interrupted."""
+    from cmlib import engine, store as stores
+    from cmlib.experiment import Experiment
+
+    settings = parse_settings(set_ or [])
+    for name in ("dataset", "scenario", "method", "seed", "profile"):
+        if name in settings:
+            raise OptionError(f"--set {name}=...: this is an option of its own, --{name}")
+    experiment = Experiment(dataset, scenario, method, seed, profile, **settings)
+    folder = Path(store) if store else stores.default_folder()
+    made = engine.run(experiment, data_root=data_root, store=folder, device=device, progress=False if as_json else None)
+    if as_json:
+        print(json.dumps(made.summary(), allow_nan=False))
+        return
+    print(_describe(made))
+
+
+def _describe(made: Any) -> str:
+    lines = [made.id]
+    if made.status != "finished":
+        lines.append(made.status)
+    for i, row in enumerate(made.R):
+        cells = "  ".join("     -" if value is None else f"{value:6.2f}" for value in row)
+        lines.append(f"after task {i + 1}  {cells}")
+    lines.append(f"accuracy {made.accuracy:.2f}  bwt {made.bwt:.2f}  bwt_final {made.bwt_final:.2f}  (percent)")
+    seconds = sum(sum(task) for task in made.seconds_per_epoch)
+    lines.append(f"{seconds:.1f} s, {sum(made.gradient_steps)} gradient steps, {made.retained_scalars} scalars retained")
+    return "\n".join(lines)
+
+
+@app.command()
+def methods(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False) -> None:
+    """List the methods: scenarios, source, options with their defaults."""
+    from cmlib.experiment import COMMON
+    from cmlib.methods import METHODS
+
+    def options(table: dict[str, Any]) -> dict[str, Any]:
+        return {name: {"default": o.default, "allowed": o.allowed(), "help": o.help} for name, o in table.items()}
+
+    if as_json:
+        listed = {
+            name: {"title": m.title, "summary": m.summary, "source": m.source, "scenarios": m.scenarios}
+            | {"options": options(m.options), "defaults": m.defaults}
+            for name, m in METHODS.items()
+        }
+        print(json.dumps({"methods": listed, "common": options(COMMON)}))
+        return
+    for name, m in METHODS.items():
+        print(f"{name:<11} {', '.join(m.scenarios):<9} {m.summary} [{m.source}]")
+        for option, o in m.options.items():
+            print(f"    {option}={str(o.default).lower():<16} {o.help} ({o.allowed()})")
+        for scenario, changed in m.defaults.items():
+            print(f"    in {scenario}: " + ", ".join(f"{key}={value}" for key, value in changed.items()))
+    print("every method:")
+    for option, o in COMMON.items():
+        print(f"    {option}={str(o.default).lower():<16} {o.help} ({o.allowed()})")
+
+
+@app.command()
+def datasets(data_root: DataRoot = None, as_json: Annotated[bool, typer.Option("--json")] = False) -> None:
+    """List the data sets and where each was found."""
+    from cmlib import datasets as data
+
+    rows = data.describe(data_root)
+    if as_json:
+        print(json.dumps(rows))
+        return
+    for row in rows:
+        print("  ".join(f"{key}: {value}" for key, value in row.items()))
+
+
+@app.command()
+def doctor(data_root: DataRoot = None, store: Annotated[str | None, typer.Option()] = None) -> None:
+    """Say whether this machine is fit: versions, device, data, store, and a short training."""
+    import torch
+
+    from cmlib import datasets as data, engine, store as stores
+    from cmlib.experiment import Experiment
+
+    for name, version in engine.versions().items():
+        print(f"ok    {name} {version}")
+    print(f"ok    device {engine.device_name(engine.choose_device('auto'))}, {os.cpu_count()} cores, {torch.get_num_threads()} threads")
+    for row in data.describe(data_root):
+        found = row["where"] != "not found"
+        print(f"{'ok  ' if found else 'none'}  data set {row['name']}: {row['where']}")
+    folder = Path(store) if store else stores.default_folder()
+    stores.Store(folder).check_writable()
+    print(f"ok    store {folder} can be written")
+    made = engine.run(Experiment(profile="smoke", method="naive"), progress=False)
+    images = sum(made.data["train_rows_used"] for _ in range(1))
+    seconds = sum(sum(task) for task in made.seconds_per_epoch)
+    print(f"ok    training: {images / seconds:.0f} digits images a second")
+
+
+@app.command()
+def report(
+    store: Annotated[str | None, typer.Option(help="Folder with results (default ./runs, or CMLIB_STORE).")] = None,
+    seeds: Annotated[int, typer.Option(help="Seeds of the digits table, from 0 on.")] = 1,
+) -> None:
+    """Print two tables: digits, measured on this machine; CIFAR-10, the paper's values beside the committed runs."""
+    from cmlib import report as reports, store as stores
+
+    folder = Path(store) if store else stores.default_folder()
+    print(reports.digits_table(stores.Store(folder), seeds))
+    print()
+    print(reports.cifar10_table([stores.Store(folder), stores.committed()]))
+
+
+@app.command()
+def publish(
+    source: Annotated[str, typer.Argument(help="A store, or one result file.")],
+    target: Annotated[str, typer.Option(help="Where the committed results lie.")] = "book/results",
+) -> None:
+    """Validate results and copy them to the committed ones."""
+    from cmlib import report as reports
+
+    for path in reports.publish(Path(source), Path(target)):
+        print(path)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Entry point; returns the exit code: 0, 1 for an interruption, 2 for bad input."""
+    try:
+        result = app(arguments, standalone_mode=False)
+        return result if isinstance(result, int) else 0
+    except CmlibError as error:
+        message = str(error)
+    except click.exceptions.Abort:
+        print("interrupted; the same command continues", file=sys.stderr)
+        return 1
+    except click.exceptions.NoSuchOption as error:
+        message = f"no option '{error.option_name}'.{nearest(error.option_name, error.possibilities or [])}"
+    except click.ClickException as error:
+        message = error.format_message()
+    except KeyboardInterrupt:
+        print("interrupted; the same command continues", file=sys.stderr)
+        return 1
+    print("cmlib: " + " ".join(message.split()), file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,444 @@
+"""Data sets: a name, two arrays or a folder becomes an `ImageData` of uint8 tensors.
+
+`digits` ships inside scikit-learn and needs nothing. CIFAR-10, CIFAR-100 and TinyImageNet are read from a folder
+(`data_root` or the variable CMLIB_DATA); decoded images are kept in a cache folder (CMLIB_CACHE).
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cmlib import imagefiles
+from cmlib.errors import DataError, OptionError, check_name
+from cmlib.imagefiles import KEYS, Arrays, Layout, Source, one_line
+
+log = logging.getLogger("cmlib")
+
+
+CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+_CIFAR100 = (
+    "apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly camel can "
+    "castle caterpillar cattle chair chimpanzee clock cloud cockroach couch crab crocodile cup dinosaur dolphin "
+    "elephant flatfish forest fox girl hamster house kangaroo keyboard lamp lawn_mower leopard lion lizard lobster "
+    "man maple_tree motorcycle mountain mouse mushroom oak_tree orange orchid otter palm_tree pear pickup_truck "
+    "pine_tree plain plate poppy porcupine possum rabbit raccoon ray road rocket rose sea seal shark shrew skunk "
+    "skyscraper snail snake spider squirrel streetcar sunflower sweet_pepper table tank telephone television tiger "
+    "tractor train trout tulip turtle wardrobe whale willow_tree wolf woman worm"
+)
+CIFAR100_CLASSES = tuple(_CIFAR100.split())
+
+
+@dataclass(frozen=True, eq=False)
+class ImageData:
+    """Images and labels, ready to be cut into tasks."""
+
+    name: str
+    x_train: Tensor  # uint8 [n, C, H, W]
+    y_train: Tensor  # int64 [n], 0..classes-1
+    x_test: Tensor  # uint8 [m, C, H, W]
+    y_test: Tensor  # int64 [m]
+    class_names: tuple[str, ...]
+    mean: tuple[float, ...]  # per channel, of x / 255 on the training set; published constants for the known sets
+    std: tuple[float, ...]
+    augmentation: str  # "crop-flip" (4-pixel pad, crop, flip), "flip" or "none"
+    digest: str  # 12 hex digits of blake2b over the four arrays
+
+    @property
+    def part(self) -> str:
+        """Say how much is missing ("25,000 of 100,000 training images"), or nothing when the data set is whole."""
+        full = KNOWN[self.name].train if self.name in KNOWN else len(self.y_train)
+        return f"{len(self.y_train):,} of {full:,} training images" if len(self.y_train) < full else ""
+
+
+@dataclass(frozen=True)
+class Known:
+    """The published facts of a data set."""
+
+    layout: Layout
+    train: int
+    test: int
+    size: str
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    class_names: tuple[str, ...]
+    augmentation: str = "crop-flip"
+
+
+_BATCHES = (tuple(f"data_batch_{i}" for i in range(1, 6)), ("test_batch",))
+_TINY_WORDS = ("valid", "validation", "val", "test")
+KNOWN = {
+    "digits": Known(
+        Layout("digits", 10, "", ""), 1437, 360, "8x8x1", (0.3048,), (0.3756,), tuple("0123456789"), augmentation="none"
+    ),
+    "cifar10": Known(
+        Layout(
+            "cifar10", 10, "label", "cifar-10-batches-py",
+            pickles=_BATCHES, pickle_label="labels", download="CIFAR10",
+        ),
+        50_000, 10_000, "32x32x3", (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616), CIFAR10_CLASSES,
+    ),
+    "cifar100": Known(
+        Layout(
+            "cifar100", 100, "fine_label", "cifar-100-python",
+            pickles=(("train",), ("test",)), pickle_label="fine_labels", download="CIFAR100",
+        ),
+        50_000, 10_000, "32x32x3", (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762), CIFAR100_CLASSES,
+    ),
+    "tiny-imagenet": Known(
+        Layout("tiny-imagenet", 200, "label", "tiny-imagenet-200", test_words=_TINY_WORDS),
+        100_000, 10_000, "64x64x3", (0.4802, 0.4481, 0.3975), (0.2770, 0.2691, 0.2821), tuple(map(str, range(200))),
+    ),
+}  # fmt: skip
+
+
+def names() -> tuple[str, ...]:
+    """Return the names `load` knows."""
+    return tuple(KNOWN)
+
+
+def load(
+    source: Any = "digits",
+    data_root: str | os.PathLike[str] | None = None,
+    cache: str | os.PathLike[str] | Literal[False] | None = None,
+    size: int | None = None,
+) -> ImageData:
+    """Load a data set.
+
+    source: a name (see `names`); a folder with one sub-folder of images a class, or with train/ and test/ of that kind;
+        `(x, y)` or `((x, y), (x_test, y_test))`: x uint8 or floats in 0..1, [n, H, W], [n, C, H, W] or [n, H, W, C].
+    data_root: the folder that holds the data sets; default: the variable CMLIB_DATA.
+    cache: the folder for decoded images; default: CMLIB_CACHE, then the user's cache folder; False keeps nothing.
+    size: for a folder of images, fit every image to size x size pixels.
+
+    Raises `OptionError` for what was typed and `DataError` for data that are absent, damaged or unfit.
+    """
+    if isinstance(source, ImageData):
+        return source
+    path = _as_folder(source)
+    if size is not None:
+        if path is None:
+            raise OptionError(f"size={one_line(repr(size))} is for folders of images, not for {_kind(source)}")
+        if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= 1024:
+            raise OptionError(f"size must be a whole number of pixels from 1 to 1024, not {one_line(repr(size))}")
+    if path is not None:
+        return _load_folder(path, cache, size)
+    if isinstance(source, tuple | list) and len(source) == 2:
+        return load_arrays(source)
+    if not isinstance(source, str):
+        raise OptionError(f"a data set is a name, a folder, (x, y) or ((x, y), (x_test, y_test)), not {_kind(source)}")
+    name = check_name("data set", one_line(source), names())
+    return load_digits() if name == "digits" else _load_known(KNOWN[name], data_root, cache)
+
+
+def _as_folder(source: Any) -> Path | None:
+    """Return the folder `source` means, or None when it is a name or arrays."""
+    if (isinstance(source, str) and source in KNOWN) or not isinstance(source, str | os.PathLike):
+        return None
+    path = Path(source).expanduser()
+    if path.is_dir() and str(source):
+        return path
+    if path.is_file():
+        raise DataError(f"{one_line(path)} is a file; give the folder that holds the class folders")
+    if not isinstance(source, str) or "/" in source or os.sep in source:
+        raise DataError(f"no folder {one_line(path)}")
+    return None
+
+
+def _kind(value: Any) -> str:
+    """Name a value in an error."""
+    if isinstance(value, tuple | list):
+        return f"a {type(value).__name__} of {len(value)}"
+    return f"'{one_line(value)}'" if isinstance(value, str) else type(value).__name__
+
+
+# ---------------------------------------------------------------- digits
+
+
+def load_digits() -> ImageData:
+    """Return scikit-learn's 1,797 real digits: uint8 [n, 1, 8, 8], a fixed test split of 36 images a class."""
+    from sklearn.datasets import load_digits as sklearn_digits
+
+    bunch = sklearn_digits()
+    x = ((bunch.images.astype(np.int64) * 255 + 8) // 16).astype(np.uint8)[:, None]  # 0..16 -> 0..255
+    y = bunch.target.astype(np.int64)
+    train, test = stratified_split(y, [36] * 10)
+    known = KNOWN["digits"]
+    arrays = {"x_train": x[train], "y_train": y[train], "x_test": x[test], "y_test": y[test]}
+    return _finish("digits", arrays, known.class_names, known.augmentation, known.mean, known.std)
+
+
+def stratified_split(y: np.ndarray, n_test: list[int]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the sorted indices of a fixed training and test split with `n_test[k]` test images of class k.
+
+    The generator is its own, of a kind whose numbers never change between versions; no seed moves this split.
+    """
+    generator = np.random.RandomState(20220812)
+    test = np.zeros(len(y), bool)
+    for label, count in enumerate(n_test):
+        test[generator.permutation(np.flatnonzero(y == label))[:count]] = True
+    return np.flatnonzero(~test), np.flatnonzero(test)
+
+
+def _fifth(y: np.ndarray, class_names: tuple[str, ...]) -> list[int]:
+    """Return a fifth of each class (at least one image) as test counts; a class of one image cannot be split."""
+    counts = np.bincount(y, minlength=len(class_names))
+    if counts.min() < 2:
+        raise DataError(
+            f"class '{class_names[int(counts.argmin())]}' has {counts.min()} image: too few for a test split"
+        )
+    return [max(1, round(int(count) / 5)) for count in counts]
+
+
+# ---------------------------------------------------------------- arrays and folders
+
+
+def load_arrays(source: Any) -> ImageData:
+    """Return the data set "arrays" from `(x, y)` (a fixed 80/20 split) or `((x, y), (x_test, y_test))`."""
+    paired = all(isinstance(part, tuple | list) and len(part) == 2 and hasattr(part[0], "shape") for part in source)
+    (x, y), *test = source if paired else (source,)
+    x, y = _images(x, "x"), _labels(y, "y", len(x))
+    values = np.unique(y)
+    class_names = tuple(one_line(value) for value in values.tolist())
+    if len(values) < 2:
+        raise DataError(f"y has the one class '{class_names[0]}'; needed: two or more")
+    y = np.searchsorted(values, y)
+    if not test:
+        train, held = stratified_split(y, _fifth(y, class_names))
+        arrays = {"x_train": x[train], "y_train": y[train], "x_test": x[held], "y_test": y[held]}
+    else:
+        x_test = _images(test[0][0], "x_test")
+        y_test = _labels(test[0][1], "y_test", len(x_test))
+        if y_test.dtype.kind != values.dtype.kind and "U" in (y_test.dtype.kind, values.dtype.kind):
+            raise DataError(f"y and y_test differ in kind: {values.dtype} and {y_test.dtype}")
+        strange = np.setdiff1d(y_test, values)
+        if len(strange):
+            raise DataError(f"y_test holds the class '{one_line(strange[0])}', which y does not")
+        arrays = {"x_train": x, "y_train": y, "x_test": x_test, "y_test": np.searchsorted(values, y_test)}
+    return _finish("arrays", arrays, class_names)
+
+
+def _array(value: Any, what: str) -> np.ndarray:
+    """Return a numpy array of a torch tensor (any device) or of anything numpy understands."""
+    try:
+        if isinstance(value, Tensor):
+            value = value.detach().cpu()
+            return (value.float() if value.dtype == torch.bfloat16 else value).numpy()
+        return np.asarray(value)
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise DataError(f"{what} is no array: {one_line(error)}") from None
+
+
+def _images(value: Any, what: str) -> np.ndarray:
+    """Return images as uint8 [n, C, H, W], C = 1 or 3."""
+    x = _array(value, what)
+    if x.dtype.kind == "f":
+        low, high = (float(x.min()), float(x.max())) if x.size else (0.0, 0.0)
+        if not (low >= 0 and high <= 1):
+            raise DataError(f"{what} holds floats from {low:g} to {high:g}; needed: 0..1, or uint8 in 0..255")
+        x = np.rint(x * 255).astype(np.uint8)
+    if x.dtype != np.uint8:
+        raise DataError(f"{what} has the type {x.dtype}; needed: uint8 in 0..255, or floats in 0..1")
+    if x.ndim == 3:
+        x = x[:, None]
+    shape = "[" + ", ".join(map(str, x.shape)) + "]"
+    if x.ndim != 4 or not x.size:
+        raise DataError(f"{what} has the shape {shape}; needed: [n, H, W], [n, C, H, W] or [n, H, W, C], nothing empty")
+    front, back = x.shape[1] in (1, 3), x.shape[3] in (1, 3)
+    if front == back:
+        why = "either end could be the channels" if front else "no 1 or 3 channels"
+        raise DataError(f"{what} has the shape {shape}: {why}; needed: [n, C, H, W] or [n, H, W, C] with C = 1 or 3")
+    return np.ascontiguousarray(x if front else x.transpose(0, 3, 1, 2))
+
+
+def _labels(value: Any, what: str, n: int) -> np.ndarray:
+    """Return labels as integers or strings [n]."""
+    y = _array(value, what)
+    if y.dtype.kind == "O" and all(isinstance(label, str) for label in y.ravel()):
+        y = y.astype(str)
+    if y.dtype.kind not in "iubUT":
+        raise DataError(f"{what} has the type {y.dtype}; needed: whole numbers or strings")
+    if y.shape != (n,):
+        raise DataError(f"{what} has the shape {list(y.shape)}; needed: [{n}], one label an image")
+    return y.astype(str) if y.dtype.kind in "UT" else y
+
+
+def _load_folder(path: Path, cache: Any, size: int | None) -> ImageData:
+    """Return a folder of images as a data set that bears the folder's name."""
+    source = imagefiles.list_folder(path)
+    if not source.test:
+        y = np.array(source.labels[0])
+        train, test = stratified_split(y, _fifth(y, source.class_names))
+        files, labels = (tuple(tuple(source.train[i] for i in part) for part in (train, test))), (y[train], y[test])
+        chosen = tuple(labels[0].tolist()), tuple(labels[1].tolist())
+        source = replace(source, train=files[0], test=files[1], labels=chosen)
+    name = re.sub(r"[^a-z0-9]+", "-", path.resolve().name.lower()).strip("-") or "images"
+    name = f"folder-{name}" if name in (*KNOWN, "arrays") else name
+    arrays, digest = imagefiles.cached(name, source, None, cache, size)
+    return _finish(name, arrays, source.class_names, digest=digest)
+
+
+# ---------------------------------------------------------------- the known sets
+
+
+def _root(data_root: Any) -> Path | None:
+    """Return the data root: the argument, else CMLIB_DATA, else None. It must be a folder."""
+    given = data_root if data_root is not None else os.environ.get("CMLIB_DATA") or None
+    if given is None:
+        return None
+    if not isinstance(given, str | os.PathLike):
+        raise OptionError(f"data_root must be a folder, not {_kind(given)}")
+    root = Path(given).expanduser()
+    if not root.is_dir():
+        what = "the data root" if data_root is not None else "CMLIB_DATA:"
+        raise DataError(f"{what} {one_line(root)} is no folder")
+    return root
+
+
+def _load_known(known: Known, data_root: Any, cache: Any) -> ImageData:
+    """Find, read (or fetch) and check one of the known sets."""
+    layout, root = known.layout, _root(data_root)
+    source = _find(layout, root, cache)
+    if source is None:
+        if data_root is not None or not layout.download:
+            raise DataError(f"{layout.name} was not found{_tried(layout, root)}: {_how(layout)}")
+        try:
+            source = imagefiles.download(layout, root or _downloads(cache))
+        except DataError as error:
+            raise DataError(
+                f"{layout.name} was not found{_tried(layout, root)} and could not be downloaded "
+                f"({error}): {_how(layout)}"
+            ) from None
+    if source.note:
+        log.warning(source.note)
+    arrays, digest = imagefiles.cached(layout.name, source, layout, cache)
+    class_names = known.class_names
+    if layout.name == "tiny-imagenet":
+        class_names = imagefiles.tiny_names(source) or class_names
+    return _finish(layout.name, arrays, class_names, known.augmentation, known.mean, known.std, digest)
+
+
+def _find(layout: Layout, root: Path | None, cache: Any) -> Source | None:
+    """Look in the data root, then among earlier downloads."""
+    places = [root] if root else []
+    places += [_downloads(cache)] if _downloads(cache).is_dir() else []
+    return next((source for place in places if (source := imagefiles.find(layout, place)) is not None), None)
+
+
+def _downloads(cache: Any) -> Path:
+    return imagefiles.cache_folder(None if cache is False else cache) / "downloads"
+
+
+def _tried(layout: Layout, root: Path | None) -> str:
+    if root is None:
+        return " (no data root was given)"
+    places = f"{layout.name}/, {layout.name}-*/, {layout.official}/ and parquet files in the folder itself"
+    return f" in {root} (tried: {places})"
+
+
+def _how(layout: Layout) -> str:
+    """Say how to get a data set."""
+    test = "valid" if layout.test_words[0] == "valid" else "test"
+    files = f"its Hugging Face files train-*.parquet and {test}-*.parquet"
+    parquet = f"put {files} in DIR/{layout.name}/ and pass --data-root DIR or set CMLIB_DATA=DIR"
+    if not layout.download:
+        return f"{parquet} (a folder {layout.official}/ from the official archive does as well)"
+    return f"{parquet}; or, with internet, leave out the data root and torchvision downloads it"
+
+
+def describe(data_root: str | os.PathLike[str] | None = None) -> list[dict[str, Any]]:
+    """Return one row a data set: name, classes, train, test, size, where, how, note. Reads no images.
+
+    `where` is the folder found, "inside scikit-learn", "not found", or "unusable: ..." with the reason. The counts are
+    those found, or the published ones; `note` says which part of the data set is there when it is not whole.
+    """
+    root = _root(data_root)
+    return [_row(known, root) for known in KNOWN.values()]
+
+
+def _row(known: Known, root: Path | None) -> dict[str, Any]:
+    name = known.layout.name
+    row: dict[str, Any] = {"name": name, "classes": known.layout.classes, "train": known.train, "test": known.test}
+    row |= {"size": known.size, "where": "not found", "how": _how(known.layout), "note": ""}
+    if name == "digits":
+        return row | {"where": "inside scikit-learn", "how": "nothing to do"}
+    try:
+        source = _find(known.layout, root, None)
+        counts = imagefiles.count_images(source) if source else None
+    except DataError as error:
+        return row | {"where": f"unusable: {error}"}
+    if source is None:
+        return row
+    row |= {"where": str(source.folder), "how": "nothing to do"}
+    if counts:
+        row |= {"train": counts[0], "test": counts[1]}
+        if counts[0] < known.train:
+            row["note"] = f"a part: {counts[0]:,} of {known.train:,} training images"
+    return row
+
+
+# ---------------------------------------------------------------- checks and constants
+
+
+def mean_std(x: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return mean and deviation of x / 255 per channel; x uint8 [n, C, H, W]. A constant channel gets std 1."""
+    levels = np.arange(256) / 255
+    means, stds = [], []
+    for channel in range(x.shape[1]):
+        share = np.bincount(x[:, channel].ravel(), minlength=256) / x[:, channel].size
+        mean = float(share @ levels)
+        std = math.sqrt(float(share @ (levels - mean) ** 2))
+        means.append(round(mean, 6))
+        stds.append(round(std, 6) if std > 1e-6 else 1.0)
+    return tuple(means), tuple(stds)
+
+
+def check(name: str, arrays: Arrays, class_names: tuple[str, ...]) -> None:
+    """Raise `DataError` unless labels are in range, every class is in both splits and all images have one shape."""
+    shapes = [arrays[key].shape[1:] for key in ("x_train", "x_test")]
+    if shapes[0] != shapes[1]:
+        raise DataError(f"{name}: training images are {list(shapes[0])} and test images {list(shapes[1])} (C, H, W)")
+    for split in ("train", "test"):
+        y = arrays[f"y_{split}"]
+        wrong = np.flatnonzero((y < 0) | (y >= len(class_names)))
+        if len(wrong):
+            raise DataError(
+                f"{name}: {split} label {y[wrong[0]]} (image {wrong[0]}) is not in 0..{len(class_names) - 1}"
+            )
+        empty = np.flatnonzero(np.bincount(y, minlength=len(class_names)) == 0)
+        if len(empty):
+            more = f" and {len(empty) - 1} more" if len(empty) > 1 else ""
+            raise DataError(
+                f"{name}: the {split} split has no image of class {empty[0]} '{class_names[empty[0]]}'{more}"
+            )
+
+
+def _finish(
+    name: str,
+    arrays: Arrays,
+    class_names: tuple[str, ...],
+    augmentation: str | None = None,
+    mean: tuple[float, ...] | None = None,
+    std: tuple[float, ...] | None = None,
+    digest: str | None = None,
+) -> ImageData:
+    """Check the arrays and make the data set; what is not given is computed."""
+    check(name, arrays, class_names)
+    if mean is None or std is None:
+        mean, std = mean_std(arrays["x_train"])
+    if augmentation is None:
+        augmentation = "none" if arrays["x_train"].shape[2] < 16 else "crop-flip"
+    tensors = {key: torch.from_numpy(np.ascontiguousarray(arrays[key])) for key in KEYS}
+    return ImageData(
+        name, **tensors, class_names=class_names, mean=mean, std=std, augmentation=augmentation,
+        digest=digest or imagefiles.digest_of(arrays),
+    )  # fmt: skip

@@ -1,0 +1,327 @@
+"""The engine: one readable loop from an experiment to a run.
+
+A checkpoint after every epoch holds everything registered on the method, the optimizer and the position; an interrupted run
+continues from it and ends, on a CPU, with the same bits as an undisturbed one.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import platform
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from tqdm import tqdm
+
+from cmlib import datasets
+from cmlib.datasets import ImageData
+from cmlib.errors import OptionError, StoreError
+from cmlib.experiment import Experiment
+from cmlib.methods import METHODS
+from cmlib.methods.base import Method
+from cmlib.scenario import Scenario, Task
+from cmlib.store import DIVERGED, FINISHED, Run, Store, committed, default_folder, run_id, write_atomically
+
+EVAL_BATCH = 500  # images
+VERSION = "0.1.0"
+
+
+@dataclass
+class Position:
+    """Where a run stands, and what it has measured so far."""
+
+    task: int = 0
+    epoch: int = 0  # epochs of `task` that are done
+    R: list[list[float]] = field(default_factory=list)
+    R_task_known: list[list[float]] = field(default_factory=list)
+    seconds: list[list[float]] = field(default_factory=list)
+    steps: list[int] = field(default_factory=list)
+    status: str = FINISHED
+
+
+def run(
+    experiment: Experiment,
+    data: Any = None,
+    data_root: str | Path | None = None,
+    store: str | Path | Store | None = None,
+    device: str = "auto",
+    progress: bool | None = None,
+) -> Run:
+    """Make the run of an experiment, or load it when the store has it; continue it when it was interrupted.
+
+    data: a data set (ImageData, or arrays as in `datasets.load`) instead of the experiment's by name. store: a folder; None
+    keeps nothing. device: `auto` takes CUDA when present. Errors: OptionError, DataError, StoreError.
+    """
+    return train(experiment, data, data_root, store, device, progress, need_method=False)[0]
+
+
+def train(
+    experiment: Experiment,
+    data: Any = None,
+    data_root: str | Path | None = None,
+    store: str | Path | Store | None = None,
+    device: str = "auto",
+    progress: bool | None = None,
+    need_method: bool = True,
+) -> tuple[Run, Method]:
+    """As `run`, and also return the trained method, for a look inside."""
+    images = load_data(experiment, data, data_root)
+    target = choose_device(device)
+    shelf = store if isinstance(store, Store) or store is None else Store(store)
+    if shelf is not None:
+        done = shelf.load(experiment, images.digest)
+        if done is not None and not need_method:
+            return done, None  # type: ignore[return-value]
+    method = fresh(experiment, images, target)
+    if shelf is not None:
+        shelf.check_writable()
+    with threads_for(images) as threads, tqdm(**_bar(experiment, progress)) as bar:
+        position = _loop(experiment, method, Checkpoint.of(shelf, experiment, images), bar)
+    made = _result(experiment, method, images, position, target, threads)
+    if shelf is not None:
+        shelf.save(made, experiment, images.digest)
+        Checkpoint.of(shelf, experiment, images).remove()
+    return made, method
+
+
+def _loop(experiment: Experiment, method: Method, checkpoint: Checkpoint, bar: Any) -> Position:
+    """All tasks, all epochs: the heart of every run."""
+    position, optimizer = checkpoint.resume(method)
+    bar.update(position.task * experiment.epochs + position.epoch)
+    tasks = method.scenario.tasks
+    for task in tasks[position.task :]:
+        if optimizer is None:
+            method.begin_task(task)
+            optimizer = method.make_optimizer()
+            position.seconds.append([])
+            position.steps.append(0)
+        for epoch in range(position.epoch, experiment.epochs):
+            if not train_epoch(method, optimizer, task, epoch, position):
+                position.status = f"{DIVERGED} (task {task.index + 1}, epoch {epoch + 1})"
+                return position
+            position.epoch = epoch + 1
+            checkpoint.save(method, optimizer, position)
+            bar.update(1)
+        method.eval()
+        method.end_task(task)
+        _measure(method, tasks[: task.index + 1], position)
+        position.task, position.epoch, optimizer = task.index + 1, 0, None
+    return position
+
+
+def train_epoch(method: Method, optimizer: Any, task: Task, epoch: int, position: Position) -> bool:
+    """One epoch; returns whether every loss was finite (read once, at the end)."""
+    method.train()
+    started, steps = time.perf_counter(), 0
+    finite = torch.ones((), dtype=torch.bool, device=method.scenario.device)
+    for x, y in method.batches(task, epoch):
+        finite &= torch.isfinite(method.step(optimizer, x, y, task))
+        steps += 1
+    good = bool(finite)
+    position.seconds[-1].append(round(time.perf_counter() - started, 4))
+    position.steps[-1] += steps
+    return good
+
+
+def _measure(method: Method, seen: list[Task], position: Position) -> None:
+    """Append a row to R, and in CIL one to R_task_known."""
+    if method.kind == "til":
+        position.R.append([task_accuracy(method, task, known=True) for task in seen])
+        return
+    position.R.append([task_accuracy(method, task, known=False) for task in seen])
+    position.R_task_known.append([task_accuracy(method, task, known=True) for task in seen])
+
+
+@torch.no_grad()
+def task_accuracy(method: Method, task: Task, known: bool) -> float:
+    """Accuracy on a task's evaluation images in percent, with the task given or not."""
+    method.eval()
+    right = 0
+    for start in range(0, len(task.test_y), EVAL_BATCH):
+        x = method.scenario.prepare(task.test_x[start : start + EVAL_BATCH])
+        best = method.scores(x, task if known else None).argmax(1) + (task.classes.start if known else 0)
+        right += int((best == task.test_y[start : start + EVAL_BATCH]).sum())
+    return 100 * right / len(task.test_y)
+
+
+# -- checkpoints ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Checkpoint:
+    """The state of an unfinished run, beside its place in the store; does nothing without a store."""
+
+    path: Path | None
+
+    @classmethod
+    def of(cls, store: Store | None, experiment: Experiment, data: ImageData) -> Checkpoint:
+        """The checkpoint of an experiment in a store."""
+        return cls(store.path(experiment, data.digest).with_suffix(".ckpt") if store else None)
+
+    def save(self, method: Method, optimizer: Any, position: Position) -> None:
+        """Write the state atomically."""
+        if self.path is None:
+            return
+        content = io.BytesIO()
+        state = {"method": method.state_dict(), "optimizer": optimizer.state_dict(), "position": vars(position)}
+        torch.save(state, content)
+        write_atomically(self.path, content.getvalue())
+
+    def resume(self, method: Method) -> tuple[Position, Any]:
+        """Put a method, its optimizer and the position where the checkpoint stands; (start, None) when there is none."""
+        if self.path is None or not self.path.is_file():
+            return Position(), None
+        try:
+            state = torch.load(self.path, map_location=method.scenario.device, weights_only=True)
+            position = Position(**state["position"])
+            for task in method.scenario.tasks[: position.task + 1]:
+                method.begin_task(task)
+            method.load_state_dict(state["method"])
+            optimizer = method.make_optimizer()
+            optimizer.load_state_dict(state["optimizer"])
+        except Exception as error:
+            name = error.__class__.__name__
+            raise StoreError(f"the checkpoint {self.path} is damaged ({name}); remove it to start this run anew") from None
+        return position, optimizer
+
+    def remove(self) -> None:
+        """Delete the checkpoint of a finished run."""
+        if self.path is not None:
+            self.path.unlink(missing_ok=True)
+
+
+# -- around the loop ------------------------------------------------------------------------------------------------------
+
+
+def fresh(experiment: Experiment, data: ImageData, device: str | torch.device = "cpu") -> Method:
+    """The untrained method of an experiment, with its scenario."""
+    options = experiment.options
+    scenario = Scenario(
+        data,
+        experiment.scenario,
+        options["n_tasks"],
+        experiment.seed,
+        options.get("support_size", 0),
+        options.get("stratified", True),
+        options["train_per_class"],
+        options["eval_split"],
+        options["augmentation"],
+        device,
+    )
+    return METHODS[experiment.method](options, scenario).to(device)
+
+
+def load_data(experiment: Experiment, data: Any = None, data_root: str | Path | None = None) -> ImageData:
+    """The images of an experiment: those given, or the data set it names."""
+    if isinstance(data, ImageData):
+        return data
+    if data is None and experiment.dataset == "arrays":
+        raise OptionError("dataset=arrays needs data=(x, y)")
+    return datasets.load(experiment.dataset if data is None else data, data_root)
+
+
+def choose_device(device: str) -> torch.device:
+    """`auto`, `cpu`, `cuda`, `cuda:1`, ...; OptionError when it is not there."""
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        chosen = torch.device(device)
+    except RuntimeError:
+        raise OptionError(f"unknown device '{device}'; allowed: auto, cpu, cuda, cuda:0, ...") from None
+    if chosen.type not in ("cpu", "cuda"):
+        raise OptionError(f"unknown device '{device}'; allowed: auto, cpu, cuda, cuda:0, ...")
+    if chosen.type == "cuda" and (chosen.index or 0) >= torch.cuda.device_count():
+        raise OptionError(f"device '{device}' is not present on this machine; allowed: auto, cpu")
+    return chosen
+
+
+@contextmanager
+def threads_for(data: ImageData) -> Iterator[int]:
+    """Torch's threads while a run lasts: one for images under 16 pixels, else two; never more than OMP_NUM_THREADS."""
+    before = torch.get_num_threads()
+    wanted = 1 if data.x_train.shape[-1] < 16 else 2
+    limit = os.environ.get("OMP_NUM_THREADS", "")
+    torch.set_num_threads(min(wanted, int(limit) if limit.isdigit() else wanted, os.cpu_count() or 1))
+    try:
+        yield torch.get_num_threads()
+    finally:
+        torch.set_num_threads(before)
+
+
+def _bar(experiment: Experiment, progress: bool | None) -> dict[str, Any]:
+    total = experiment.n_tasks * experiment.epochs
+    text = f"{experiment.method} {experiment.scenario} {Path(experiment.dataset).name} seed {experiment.seed}"
+    return {"total": total, "desc": text, "unit": "epoch", "disable": None if progress is None else not progress}
+
+
+def _result(
+    experiment: Experiment, method: Method, data: ImageData, position: Position, device: torch.device, threads: int
+) -> Run:
+    def square(rows: list[list[float]]) -> list[list[float | None]]:
+        n = experiment.n_tasks
+        filled: list[list[float | None]] = [[*row, *[None] * (n - len(row))] for row in rows]
+        return filled + [[None] * n for _ in range(n - len(rows))]
+
+    used = sum(len(task.y) + len(task.support_y) for task in method.scenario.tasks)
+    info = {"digest": data.digest, "classes": len(data.class_names), "rows": len(data.y_train), "train_rows_used": used}
+    return Run(
+        id=run_id(experiment, data.digest),
+        experiment=experiment.to_dict(),
+        R=square(position.R),
+        R_task_known=square(position.R_task_known) if experiment.scenario == "cil" else None,
+        seconds_per_epoch=position.seconds,
+        gradient_steps=position.steps,
+        retained={name: sum(t.numel() for t in tensors) for name, tensors in method.retained().items()},
+        status=position.status,
+        data=info,
+        versions=versions(),
+        machine={"device": device_name(device), "threads": threads, "commit": commit()},
+        date=datetime.now(UTC).strftime("%Y-%m-%d"),
+    )
+
+
+def versions() -> dict[str, str]:
+    """Versions of what produced the numbers."""
+    return {"cmlib": VERSION, "torch": torch.__version__, "python": platform.python_version()}
+
+
+def device_name(device: torch.device) -> str:
+    """`cpu`, or the name of the card."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+
+
+def commit() -> str:
+    """The short commit of the checkout cmlib runs from; empty outside one."""
+    here = Path(__file__).resolve().parent
+    if not (here.parent / ".git").exists():
+        return ""
+    found = subprocess.run(["git", "-C", str(here), "rev-parse", "--short=10", "HEAD"], capture_output=True, text=True, check=False)
+    return found.stdout.strip()
+
+
+def load_or_run(
+    experiment: Experiment,
+    store: str | Path | None = None,
+    data: Any = None,
+    data_root: str | Path | None = None,
+    device: str = "auto",
+    recompute: bool = False,
+) -> Run:
+    """The run of an experiment from the store, else from the committed results, else made now and stored."""
+    shelf = Store(store or default_folder())
+    if not recompute:
+        for place in (shelf, committed()):
+            found = place.find(experiment)
+            if found:
+                return found[-1]
+    return run(experiment, data, data_root, shelf, device)
+
+

@@ -1,0 +1,143 @@
+"""An experiment: what is run, with every option settled. Frozen, comparable, hashable by content."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from cmlib import datasets
+from cmlib.errors import OptionError, check_name, nearest
+from cmlib.methods import METHODS
+from cmlib.methods.base import Method, Option
+from cmlib.nets import BATCH_NORMS, HEADS
+from cmlib.profiles import PROFILES, profile_options
+from cmlib.scenario import AUGMENTATIONS, EVAL_SPLITS, KINDS
+
+COMMON: dict[str, Option] = {
+    "epochs": Option(10, "epochs a task", int, low=1),
+    "batch_size": Option(32, "samples a batch", int, low=2),
+    "lr": Option(0.01, "learning rate of SGD", float, low=0, above_low=True),
+    "momentum": Option(0.9, "momentum of SGD", float, low=0, high=1),
+    "weight_decay": Option(0.0, "weight decay of SGD", float, low=0),
+    "n_tasks": Option(5, "tasks; must divide the number of classes", int, low=1),
+    "train_per_class": Option(None, "only the first so many training images a class", int, low=2, optional=True),
+    "eval_split": Option("test", "what accuracies are measured on", choices=EVAL_SPLITS),
+    "augmentation": Option("dataset", "random crops and flips; dataset: as fits the images", choices=AUGMENTATIONS),
+    "head": Option("linear", "one linear layer, or two with a ReLU between", choices=HEADS),
+    "batch_norm": Option("shared", "one batch norm, one per task, or statistics per task", choices=BATCH_NORMS),
+}
+ARRAYS = "arrays"  # the data set name of a caller's own arrays
+ENGINE = "cmlib"
+
+
+@dataclass(frozen=True, init=False)
+class Experiment:
+    """One run to be made: data set, scenario, method, seed, and every option of the method.
+
+    profile: where unsaid options come from (`smoke`, `digits`, `mini`, `paper`; default `digits` for digits, else `paper`).
+    Options are given by name and read as attributes: `Experiment(lam=0.5).lam`. OptionError for an unknown name, a wrong
+    type or an impossible value.
+    """
+
+    dataset: str
+    scenario: str
+    method: str
+    seed: int
+    profile: str
+    options: Mapping[str, Any]
+    given: Mapping[str, Any]
+
+    def __init__(
+        self,
+        dataset: str = "digits",
+        scenario: str = "til",
+        method: str = "cm",
+        seed: int = 0,
+        profile: str | None = None,
+        **options: Any,
+    ) -> None:
+        if not Path(dataset).is_dir():
+            check_name("data set", dataset, (*datasets.names(), ARRAYS))
+        check_name("method", method, METHODS)
+        check_name("scenario", scenario, KINDS)
+        cls = METHODS[method]
+        if scenario not in cls.scenarios:
+            raise OptionError(f"{method} does not work in scenario {scenario}; allowed: {', '.join(cls.scenarios)}")
+        profile = profile or ("digits" if dataset == "digits" else "paper")
+        check_name("profile", profile, PROFILES)
+        given = parse_options(cls, options)
+        settled = {**profile_defaults(cls, profile, dataset, scenario), **given}
+        if settled["batch_norm"] != "shared" and scenario == "cil":
+            raise OptionError(f"batch_norm={settled['batch_norm']} needs to know the task: only scenario til has it")
+        values = (dataset, scenario, method, Option(0, "", int, low=0).parse("seed", seed), profile)
+        for name, value in zip(("dataset", "scenario", "method", "seed", "profile"), values, strict=True):
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "options", MappingProxyType(settled))
+        object.__setattr__(self, "given", MappingProxyType(given))
+
+    def __getattr__(self, name: str) -> Any:
+        options = self.__dict__.get("options", {})
+        if name in options:
+            return options[name]
+        raise AttributeError(f"this experiment has no option '{name}'.{nearest(name, options)}")
+
+    def __hash__(self) -> int:
+        return hash(json.dumps(self.to_dict(), sort_keys=True))
+
+    def but(self, **changes: Any) -> Experiment:
+        """The same experiment with some fields or options changed; unsaid options follow the profile anew."""
+        fields = {name: getattr(self, name) for name in ("dataset", "scenario", "method", "seed", "profile")}
+        if "dataset" in changes and "profile" not in changes:
+            fields["profile"] = None
+        known = allowed_options(METHODS[check_name("method", changes.get("method", self.method), METHODS)])
+        given = {name: value for name, value in self.given.items() if name in known}
+        return Experiment(**{**fields, **given, **changes})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything that defines the run, as plain values."""
+        fields = {name: getattr(self, name) for name in ("dataset", "scenario", "method", "seed", "profile")}
+        return {**fields, "engine": ENGINE, "revision": METHODS[self.method].revision, "options": dict(self.options)}
+
+    @property
+    def variant(self) -> str:
+        """The options that differ from the profile, as `name=value,...`; empty when none does."""
+        usual = profile_defaults(METHODS[self.method], self.profile, self.dataset, self.scenario)
+        changed = {name: value for name, value in sorted(self.options.items()) if value != usual[name]}
+        return ",".join(f"{name}={str(value).lower()}" for name, value in changed.items())
+
+    def hash(self, digest: str) -> str:
+        """8 hex digits over everything that can change the numbers: options, engine, data digest, revision."""
+        content = {key: value for key, value in self.to_dict().items() if key != "profile"}
+        if Path(self.dataset).is_dir():
+            content["dataset"] = "folder"  # the digest says which
+        text = json.dumps({**content, "data": digest}, sort_keys=True)
+        return hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
+
+
+def allowed_options(cls: type[Method]) -> dict[str, Option]:
+    """Every option an experiment with this method has."""
+    return {**COMMON, **cls.options}
+
+
+def parse_options(cls: type[Method], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Check names and values; OptionError names the nearest match or what is allowed."""
+    allowed = allowed_options(cls)
+    for name in options:
+        if name not in allowed:
+            raise OptionError(f"{cls.name} has no option '{name}'; allowed: {', '.join(allowed)}.{nearest(name, allowed)}")
+    return {name: allowed[name].parse(name, value) for name, value in options.items()}
+
+
+def profile_defaults(cls: type[Method], profile: str, dataset: str, scenario: str) -> dict[str, Any]:
+    """Every option's value where the experiment says nothing: option, then method, then profile."""
+    allowed = allowed_options(cls)
+    values = {name: option.default for name, option in allowed.items()}
+    values.update(cls.defaults.get(scenario, {}))
+    chosen = profile_options(profile, dataset, scenario, cls.name)
+    values.update({name: value for name, value in chosen.items() if name in allowed})
+    return values

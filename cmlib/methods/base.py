@@ -1,0 +1,219 @@
+"""What every method is made of: options, a registry, and five hooks.
+
+    begin_task(task)      new head, snapshot of the past model, projectors
+    loss(x, y, task)      scalar; x [B, C, H, W], y [B] labels over all classes seen
+    end_task(task)        centroids, exemplars, importances; the net is in eval mode
+    scores(x, task)       [B, classes seen], or [B, classes of the task] when the task is known
+    retained()            the tensors kept between tasks, by name
+
+A method that changes the stream overrides `batches`, one that changes the step overrides `step`. Everything kept must be a
+parameter, a buffer or a submodule registered by `begin_task`, so that `state_dict()` is complete: an interrupted run is rebuilt
+by calling `begin_task` for each task so far and loading the state over it. Chapter 16 writes a method of one's own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from cmlib.errors import OptionError, check_name
+from cmlib.nets import FEATURES, make_backbone, make_head
+
+if TYPE_CHECKING:
+    from cmlib.scenario import Part, Scenario, Task
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option of an experiment: its default, what it means, and which values are possible."""
+
+    default: Any
+    help: str
+    kind: type = str
+    choices: tuple[str, ...] = ()
+    low: float = -math.inf
+    high: float = math.inf
+    above_low: bool = False  # the value must be greater than `low`
+    optional: bool = False  # None ("none" on the command line) is allowed
+
+    def parse(self, name: str, value: object) -> Any:
+        """Return the value in its type; raise OptionError saying what is allowed."""
+        if self.optional and (value is None or value == "none"):
+            return None
+        if self.choices:
+            return check_name(name, value, self.choices)
+        parsed = self._typed(value)
+        if parsed is None or (self.kind is not bool and not self._in_range(parsed)):
+            raise OptionError(f"{name}={value} is impossible; allowed: {self.allowed()}")
+        return parsed
+
+    def _typed(self, value: object) -> Any:
+        if self.kind is bool:
+            text = str(value).lower()
+            return {"true": True, "false": False}.get(text)
+        if isinstance(value, bool) or (self.kind is int and isinstance(value, float) and not value.is_integer()):
+            return None
+        try:
+            return self.kind(value)  # type: ignore[call-arg]
+        except (TypeError, ValueError):
+            return None
+
+    def _in_range(self, value: float) -> bool:
+        enough = value > self.low if self.above_low else value >= self.low
+        return enough and value <= self.high and math.isfinite(value)
+
+    def allowed(self) -> str:
+        """The possible values in words."""
+        if self.choices or self.kind is bool:
+            words = ", ".join(self.choices) if self.choices else "true, false"
+        else:
+            words = "a whole number" if self.kind is int else "a number"
+            if self.low > -math.inf:
+                words += f" {'above' if self.above_low else 'of at least'} {self.low:g}"
+            if self.high < math.inf:
+                words += f"{' and' if self.low > -math.inf else ''} up to {self.high:g}"
+        return words + (", or none" if self.optional else "")
+
+
+METHODS: dict[str, type[Method]] = {}
+
+
+def register(name: str) -> Callable[[type[Method]], type[Method]]:
+    """Make a method known by its name, to `Experiment`, to the command line and to the tests."""
+
+    def add(cls: type[Method]) -> type[Method]:
+        cls.name = name
+        METHODS[name] = cls
+        return cls
+
+    return add
+
+
+class Method(nn.Module):
+    """A backbone, one head per task, plain training: the parent of every method.
+
+    options: the experiment's resolved options by name. scenario: the tasks.
+    """
+
+    name: ClassVar[str] = ""
+    title: ClassVar[str] = ""  # as the paper's tables write it
+    summary: ClassVar[str] = ""  # one line
+    source: ClassVar[str] = ""  # where it comes from
+    scenarios: ClassVar[tuple[str, ...]] = ("til", "cil")
+    options: ClassVar[dict[str, Option]] = {}  # its own options
+    defaults: ClassVar[dict[str, dict[str, Any]]] = {}  # by scenario: other defaults of common options
+    revision: ClassVar[int] = 1  # raised when its numbers change
+
+    def __init__(self, options: Mapping[str, Any], scenario: Scenario) -> None:
+        super().__init__()
+        self.option, self.scenario, self.kind = dict(options), scenario, scenario.kind
+        channels = scenario.data.x_train.shape[1]
+        self.backbone = make_backbone(channels, self.option["batch_norm"], scenario.seed)
+        self.heads = nn.ModuleList()
+        self.trunk: nn.Module = nn.Identity()  # CIL with head=mlp: the hidden layer that all outputs share
+        if self.kind == "cil" and self.option["head"] == "mlp" and self.shares_hidden_layer:
+            self.trunk = nn.Sequential(make_head("linear", FEATURES, scenario.seed, 0), nn.ReLU())
+
+    shares_hidden_layer: ClassVar[bool] = True
+
+    @property
+    def seed(self) -> int:
+        """The seed of the experiment."""
+        return self.scenario.seed
+
+    def head_kind(self) -> str:
+        """The kind of the next head."""
+        return "linear" if isinstance(self.trunk, nn.Sequential) else str(self.option["head"])
+
+    # -- the five hooks ---------------------------------------------------------------------------------------------------
+
+    def begin_task(self, task: Task) -> None:
+        """Add the head (and, with private batch norm, the norms) of a new task."""
+        if task.index:
+            self.backbone.add_task()
+        self.heads.append(make_head(self.head_kind(), len(task.classes), self.seed, task.index))
+        self.to(self.scenario.device)
+
+    def loss(self, x: Tensor, y: Tensor, task: Task) -> Tensor:
+        """Cross-entropy: TIL, over the classes of the current task; CIL, over all classes seen. -> scalar"""
+        features = self.backbone.features(x)
+        if self.kind == "til":
+            return F.cross_entropy(self.heads[task.index](features), y - task.classes.start)
+        return F.cross_entropy(self.all_logits(features), y)
+
+    def end_task(self, task: Task) -> None:
+        """Nothing to keep."""
+
+    def scores(self, x: Tensor, task: Task | None = None) -> Tensor:
+        """Logits of a batch. [B, C, H, W] -> [B, classes seen], or [B, classes of the task] when it is known"""
+        features = self.backbone.features(x, task.index if task else None)
+        if task is None:
+            return self.all_logits(features)
+        if self.kind == "til":
+            return self.heads[task.index](features)
+        return self.all_logits(features)[:, task.classes.start : task.classes.stop]
+
+    def retained(self) -> dict[str, list[Tensor]]:
+        """Tensors that must be kept between tasks beside the network (backbone and heads), by what they are."""
+        norms = self.backbone.task_norms()
+        if norms[0].kind == "shared":
+            return {}
+        names = ("running_mean", "running_var") + (("weight", "bias") if norms[0].kind == "private" else ())
+        past = [norm for layer in norms for norm in layer.norms[:-1]]
+        return {"past batch norms": [getattr(norm, name) for norm in past for name in names]}
+
+    # -- what a method may change -----------------------------------------------------------------------------------------
+
+    def batches(self, task: Task, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """The batches of one epoch: by default the current task's images, shuffled."""
+        return self.scenario.batches([(task.x, task.y, self.option["batch_size"])], task.index, epoch)
+
+    def make_optimizer(self) -> torch.optim.Optimizer:
+        """SGD over everything that learns, made anew for each task (the optimizer's state is not carried over)."""
+        learning = [parameter for parameter in self.parameters() if parameter.requires_grad]
+        option = self.option
+        return torch.optim.SGD(
+            learning, option["lr"], option["momentum"], weight_decay=option["weight_decay"], fused=True
+        )
+
+    def step(self, optimizer: torch.optim.Optimizer, x: Tensor, y: Tensor, task: Task) -> Tensor:
+        """One gradient step; returns the loss, detached, on the device."""
+        optimizer.zero_grad(set_to_none=True)
+        loss = self.loss(x, y, task)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    # -- shared pieces ----------------------------------------------------------------------------------------------------
+
+    def all_logits(self, features: Tensor) -> Tensor:
+        """Logits over all classes seen: one layer that grows with the tasks. [B, D] -> [B, classes seen]"""
+        hidden = self.trunk(features)
+        return torch.cat([head(hidden) for head in self.heads], dim=1)
+
+    def own_task_loss(self, features: Tensor, y: Tensor) -> Tensor:
+        """Cross-entropy of a batch of several tasks, each sample over its own task's classes (TIL). -> scalar"""
+        logits = self.all_logits(features)  # [B, classes seen]
+        k = self.scenario.classes_per_task
+        task_of_class = torch.arange(logits.shape[1], device=y.device) // k
+        foreign = task_of_class != (y // k).unsqueeze(1)  # [B, classes seen]
+        return F.cross_entropy(logits.masked_fill(foreign, -math.inf), y)
+
+
+def split_batch(size: int, parts: int) -> list[int]:
+    """Share a batch over parts as evenly as possible, the first ones taking what is left over; at least one each."""
+    share, rest = divmod(size, parts)
+    return [max(1, share + (rank < rest)) for rank in range(parts)]
+
+
+def parts_by_task(task: Task, memory_parts: list[tuple[Tensor, Tensor]], batch_size: int) -> list[Part]:
+    """Parts of a batch: the current task first, then each past task's exemplars, in equal shares."""
+    shares = split_batch(batch_size, 1 + len(memory_parts))
+    images = [(task.x, task.y), *memory_parts]
+    return [(x, y, share) for (x, y), share in zip(images, shares, strict=True)]

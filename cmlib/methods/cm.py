@@ -1,0 +1,181 @@
+"""CM (Centroids Matching): classify by the nearest class centroid in an embedding space, and keep past embeddings in place.
+
+Each class is the mean embedding of its support images, recomputed at every step with gradient (eq. 1); a sample is pulled to
+its centroid by a softmax over minus distances (eqs 2 and 3); past heads are held where they were by the drift penalty (eqs 4
+and 5). CIL: projectors bring the spaces of all tasks into one (eqs 7 to 9), with exemplars of past tasks in every batch.
+TIL keeps the centroids and each past task's batch norm, CIL the centroids, the projectors and the exemplars.
+Options: lam 0.1 for CIFAR-10, 0.75 for CIFAR-100 and TinyImageNet; support_size 100; embedding_size 128; memory_size 500.
+Source: Pomponi, Scardapane and Uncini (2022). Built in chapters 4 and 5.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from cmlib.centroids import DISTANCES, centroid_loss, class_centroids, distances, drift
+from cmlib.methods.base import Method, Option, register
+from cmlib.methods.rehearsal import MEMORY_OPTIONS, make_memory, rehearsal_batches
+from cmlib.nets import make_head
+from cmlib.projectors import PROJECTORS, make_projector, merge, merge_centroids, merged_log_probabilities
+from cmlib.randomness import seeded
+from cmlib.scenario import Scenario, Task
+
+OPTIONS = {
+    "lam": Option(0.1, "weight of the drift penalty (lambda, eq. 5)", float, low=0),
+    "support_size": Option(100, "support images a task, for the centroids", int, low=1),
+    "stratified": Option(True, "the same number of support images of each class", bool),
+    "embedding_size": Option(128, "features of an embedding (E)", int, low=1),
+    "distance": Option("euclidean", "distance between embeddings and centroids", choices=DISTANCES),
+    "merging": Option("scale_translate", "kind of the projectors (CIL)", choices=tuple(PROJECTORS)),
+    "centroids_merging": Option(
+        "shared", "projectors of the centroids: those of the embeddings, or own ones", choices=("shared", *PROJECTORS)
+    ),
+    "projectors": Option("trained", "frozen: leave the projectors at their first values", choices=("trained", "frozen")),
+    **MEMORY_OPTIONS,
+}
+
+
+@register("cm")
+class CentroidsMatching(Method):
+    """Centroids Matching, in both scenarios."""
+
+    title = "CM"
+    summary = "match class centroids in an embedding space whose past parts are held in place"
+    source = "Pomponi, Scardapane and Uncini (2022)"
+    options = OPTIONS
+    defaults = {"til": {"head": "mlp", "batch_norm": "private"}, "cil": {"head": "mlp"}}  # noqa: RUF012
+    shares_hidden_layer = False
+
+    def __init__(self, options: Mapping[str, Any], scenario: Scenario) -> None:
+        super().__init__(options, scenario)
+        self.size = int(self.option["embedding_size"])
+        self.projectors, self.centroid_projectors = nn.ModuleList(), nn.ModuleList()
+        self.past: nn.ModuleDict | None = None
+        self.memory = make_memory(self.option, len(scenario.class_names), scenario.n_tasks) if self.kind == "cil" else None
+
+    # -- hooks ------------------------------------------------------------------------------------------------------------
+
+    def begin_task(self, task: Task) -> None:
+        """Snapshot the past model, add a head, room for centroids and, from the second task on, projectors (CIL)."""
+        if task.index:
+            parts = nn.ModuleDict({"backbone": self.backbone, "heads": self.heads})
+            self.past = copy.deepcopy(parts).eval().requires_grad_(False)
+            self.backbone.add_task()
+        self.heads.append(make_head(self.option["head"], self.size, self.seed, task.index))
+        self.register_buffer(f"centroids_{task.index}", torch.zeros(len(task.classes), self.size))
+        if self.kind == "cil" and task.index:
+            for i in range(len(self.projectors), task.index + 1):
+                self._add_projectors(i)
+        self.to(self.scenario.device)
+        self.support = self.scenario.prepare(task.support_x)  # [S, C, H, W]
+
+    def _add_projectors(self, task: int) -> None:
+        with seeded(self.seed, task, "projector"):
+            self.projectors.append(make_projector(self.option["merging"], self.size))
+        if self.option["centroids_merging"] != "shared":
+            with seeded(self.seed, task, "centroid projector"):
+                self.centroid_projectors.append(make_projector(self.option["centroids_merging"], self.size))
+        learns = self.option["projectors"] == "trained"
+        self.projectors.requires_grad_(learns)
+        self.centroid_projectors.requires_grad_(learns)
+
+    def loss(self, x: Tensor, y: Tensor, task: Task) -> Tensor:
+        """The loss of the first task (eq. 3), of TIL (eq. 5) or of CIL (eq. 9, with the minus log it means). -> scalar"""
+        features = self.backbone.features(x)  # [B, D]
+        centroids = self.current_centroids(task)  # [K, E]
+        if self.kind == "til" or not task.index:
+            e = self.heads[task.index](features)  # [B, E]
+            loss = centroid_loss(e, centroids, y - task.classes.start, self.option["distance"])
+            return loss if not task.index else loss + self.option["lam"] * self.til_drift(x, task.index)
+        embeddings = torch.stack([head(features) for head in self.heads])  # [t + 1, B, E]
+        log_p = self.merged(embeddings, [*self.centroids[:-1], centroids])  # [B, classes seen]
+        moved = drift(self.past_embeddings(x, task.index), embeddings[:-1])
+        return torch.nn.functional.nll_loss(log_p, y) + self.option["lam"] * moved
+
+    def end_task(self, task: Task) -> None:
+        """Keep the final centroids, computed in eval mode, and (CIL) exemplars."""
+        with torch.no_grad():
+            self.centroids[task.index].copy_(self.current_centroids(task))
+        if self.memory is not None:
+            self.memory.add_task(task.x, task.y, self.seed, task.index)
+
+    def scores(self, x: Tensor, task: Task | None = None) -> Tensor:
+        """Minus the distances to the centroids. -> [B, classes seen], or [B, classes of the task] when it is known"""
+        features = self.backbone.features(x, task.index if task else None)
+        kind = self.option["distance"]
+        if task is not None or len(self.heads) == 1:
+            i = task.index if task else 0
+            return -distances(self.heads[i](features), self.centroids[i], kind)
+        return -distances(self.merge(features), self.anchors(), kind)
+
+    def retained(self) -> dict[str, list[Tensor]]:
+        """Centroids; TIL: past batch norms; CIL: projectors, exemplars and their labels."""
+        kept = {**super().retained(), "centroids": self.centroids}
+        if self.memory is not None:
+            kept["projectors"] = [*self.projectors.parameters(), *self.centroid_projectors.parameters()]
+            kept["exemplars"], kept["labels"] = [self.memory.x], [self.memory.y]
+        return kept
+
+    # -- the stream -------------------------------------------------------------------------------------------------------
+
+    def batches(self, task: Task, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """TIL: the current task's images. CIL: shared with exemplars of the past tasks."""
+        if self.memory is None:
+            return super().batches(task, epoch)
+        return rehearsal_batches(self, self.memory, task, epoch)
+
+    def train(self, mode: bool = True) -> CentroidsMatching:
+        """As usual, but the past model stays in eval mode."""
+        super().train(mode)
+        if self.past is not None:
+            self.past.eval()
+        return self
+
+    # -- pieces -----------------------------------------------------------------------------------------------------------
+
+    @property
+    def centroids(self) -> list[Tensor]:
+        """Centroids of each task so far in its own space, each [K, E]."""
+        return [getattr(self, f"centroids_{i}") for i in range(len(self.heads))]
+
+    def embed(self, x: Tensor, task: int) -> Tensor:
+        """Embedding e_i(x) by the head of a task. [B, C, H, W] -> [B, E]"""
+        return self.heads[task](self.backbone.features(x, task))
+
+    def current_centroids(self, task: Task) -> Tensor:
+        """Centroids of the current task from its whole support set (eq. 1), with gradient. -> [K, E]"""
+        e = self.heads[task.index](self.backbone.features(self.support))
+        return class_centroids(e, task.support_y - task.classes.start, len(task.classes))
+
+    def past_embeddings(self, x: Tensor, tasks: int) -> Tensor:
+        """Embeddings of a batch by the past model's heads, without gradient. -> [t, B, E]"""
+        assert self.past is not None
+        with torch.no_grad():
+            return _embed_all(self.past["backbone"], self.past["heads"], x, tasks)
+
+    def til_drift(self, x: Tensor, tasks: int) -> Tensor:
+        """Drift of the past tasks' embeddings of a batch (eq. 4): all past tasks in one batch. -> scalar"""
+        return drift(self.past_embeddings(x, tasks), _embed_all(self.backbone, self.heads, x, tasks))
+
+    def merge(self, features: Tensor) -> Tensor:
+        """Merged embedding of features (eq. 7). [B, D] -> [B, E]"""
+        return merge([head(features) for head in self.heads], self.projectors)
+
+    def anchors(self) -> Tensor:
+        """Kept centroids of all tasks in the shared space. -> [classes seen, E]"""
+        return merge_centroids(self.centroids, self.centroid_projectors if len(self.centroid_projectors) else self.projectors)
+
+    def merged(self, embeddings: Tensor, centroids: list[Tensor]) -> Tensor:
+        """Log probabilities over all classes seen (eq. 7). -> [B, classes seen]"""
+        own = self.centroid_projectors if len(self.centroid_projectors) else None
+        return merged_log_probabilities(embeddings, centroids, self.projectors, own, self.option["distance"])
+
+
+def _embed_all(backbone: Any, heads: Any, x: Tensor, tasks: int) -> Tensor:
+    features = backbone.past_features(x, tasks)  # [t, B, D]
+    return torch.stack([heads[i](features[i]) for i in range(tasks)])  # [t, B, E]

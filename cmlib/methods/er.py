@@ -1,0 +1,54 @@
+"""ER (experience replay): mix exemplars of past tasks into every batch.
+
+A memory of fixed total size holds class-balanced exemplars of all tasks so far. TIL: a batch is shared evenly by the tasks
+seen, each replayed sample through its own task's head. CIL: half of a batch is current, half comes from the memory.
+Options: memory_size 500 for CIFAR-10 and CIFAR-100, 1,000 for TinyImageNet in CIL (the released code's values).
+Keeps the exemplars. Source: Chaudhry et al. (2019), "On tiny episodic memories in continual learning".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from torch import Tensor
+
+from cmlib.errors import OptionError
+from cmlib.methods.base import Method, register
+from cmlib.methods.rehearsal import MEMORY_OPTIONS, make_memory, rehearsal_batches
+from cmlib.scenario import Scenario, Task
+
+
+@register("er")
+class ExperienceReplay(Method):
+    """Plain training on batches that hold exemplars of past tasks."""
+
+    title = "ER"
+    summary = "mix exemplars of past tasks into every batch"
+    source = "Chaudhry et al. (2019)"
+    options = MEMORY_OPTIONS
+    defaults = {"cil": {"batch_split": "half"}}  # noqa: RUF012
+
+    def __init__(self, options: Mapping[str, Any], scenario: Scenario) -> None:
+        super().__init__(options, scenario)
+        if options["batch_norm"] != "shared":
+            raise OptionError(f"batch_norm={options['batch_norm']} does not work with er; allowed: shared")
+        self.memory = make_memory(self.option, len(scenario.class_names), scenario.n_tasks)
+
+    def batches(self, task: Task, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Batches that mix the current task with the memory."""
+        return rehearsal_batches(self, self.memory, task, epoch)
+
+    def loss(self, x: Tensor, y: Tensor, task: Task) -> Tensor:
+        """Cross-entropy; TIL: each sample over its own task's classes. -> scalar"""
+        if self.kind == "cil":
+            return super().loss(x, y, task)
+        return self.own_task_loss(self.backbone.features(x), y)
+
+    def end_task(self, task: Task) -> None:
+        """Store exemplars of the task just learned."""
+        self.memory.add_task(task.x, task.y, self.seed, task.index)
+
+    def retained(self) -> dict[str, list[Tensor]]:
+        """The exemplars and their labels."""
+        return {**super().retained(), "exemplars": [self.memory.x], "labels": [self.memory.y]}

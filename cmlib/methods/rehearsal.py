@@ -1,0 +1,51 @@
+"""What rehearsal methods share: options of the exemplar memory and batches that mix it with the current task."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from torch import Tensor
+
+from cmlib.errors import OptionError
+from cmlib.memory import KINDS, ExemplarMemory
+from cmlib.methods.base import Method, Option, parts_by_task
+from cmlib.scenario import Task
+
+SPLITS = ("tasks", "half", "equal_steps")
+
+MEMORY_OPTIONS = {
+    "memory_size": Option(500, "exemplars in the memory (in all, or per task)", int, low=1),
+    "memory_kind": Option("total", "whether memory_size is for all tasks together or for each", choices=KINDS),
+    "batch_split": Option(
+        "tasks",
+        "tasks: a batch is shared evenly by the tasks seen; half: half current, half memory; "
+        "equal_steps: as tasks, with as many steps as plain training has",
+        choices=SPLITS,
+    ),
+}
+
+
+def make_memory(options: dict[str, Any], scenario_classes: int, n_tasks: int) -> ExemplarMemory:
+    """The exemplar memory of an experiment; OptionError when it could not hold one exemplar of each class."""
+    size, kind = options["memory_size"], options["memory_kind"]
+    classes = scenario_classes if kind == "total" else scenario_classes // n_tasks
+    if size < classes:
+        raise OptionError(f"memory_size={size} cannot hold one exemplar of each of the {classes} classes")
+    return ExemplarMemory(size, kind)
+
+
+def rehearsal_batches(method: Method, memory: ExemplarMemory, task: Task, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Batches of one epoch that mix the current task with the memory, as `batch_split` says."""
+    size, split = method.option["batch_size"], method.option["batch_split"]
+    scenario, k = method.scenario, method.scenario.classes_per_task
+    if not len(memory):
+        return scenario.batches([(task.x, task.y, size)], task.index, epoch)
+    if split == "half":
+        half = max(1, size // 2)
+        return scenario.batches([(task.x, task.y, size - half), (memory.x, memory.y, half)], task.index, epoch)
+    rows = [memory.of_classes(i * k, (i + 1) * k) for i in range(task.index)]
+    parts = parts_by_task(task, [(memory.x[row], memory.y[row]) for row in rows], size)
+    steps = math.ceil(len(task.y) / size) if split == "equal_steps" else None
+    return scenario.batches(parts, task.index, epoch, steps)

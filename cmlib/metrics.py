@@ -1,0 +1,43 @@
+"""Accuracy and backward transfer from the accuracy matrix R (paper, section 5.1, "Metrics").
+
+R is [N, N] in percent: row i holds the accuracies after task i, column j those on task j. Entries above the diagonal are not
+measured (NaN). Every function takes anything numpy can read and returns a float in percent (or percentage points).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+
+def _matrix(R: ArrayLike) -> NDArray[np.float64]:
+    matrix = np.asarray(R, dtype=np.float64)
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or matrix.shape[0] == 0:
+        raise ValueError(f"R must be a square matrix [N, N], got shape {list(matrix.shape)}")
+    return matrix
+
+
+def accuracy(R: ArrayLike) -> float:
+    """Mean accuracy over all tasks after the last one: the mean of the last row."""
+    return float(_matrix(R)[-1].mean())
+
+
+def bwt(R: ArrayLike) -> float:
+    """Backward transfer by the paper's formula: the mean of R[i, j] - R[j, j] over ALL i > j. 0 for a single task."""
+    matrix = _matrix(R)
+    i, j = np.tril_indices(len(matrix), k=-1)
+    return float((matrix[i, j] - matrix[j, j]).mean()) if len(i) else 0.0
+
+
+def bwt_final(R: ArrayLike) -> float:
+    """Backward transfer after the last task only: the mean of R[N, j] - R[j, j] over j < N.
+
+    This is what the paper's tables (and Avalanche's `StreamBWT`) hold, although the paper prints the formula of `bwt`.
+    """
+    matrix = _matrix(R)
+    return float((matrix[-1, :-1] - np.diag(matrix)[:-1]).mean()) if len(matrix) > 1 else 0.0
+
+
+def learning_accuracy(R: ArrayLike) -> float:
+    """Mean accuracy on each task right after it was learned: the mean of the diagonal."""
+    return float(np.diag(_matrix(R)).mean())

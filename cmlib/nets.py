@@ -1,0 +1,159 @@
+"""ResNet20 for small images, task heads, and batch norm with one set of statistics per task.
+
+The backbone psi maps images [B, C, H, W] to features [B, D], D = 64. A head f_i maps features to logits or to an embedding.
+Initial weights are drawn by torch's own rules inside `randomness.seeded`, so one seed gives all methods the same backbone.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from cmlib.errors import check_name
+from cmlib.randomness import seeded
+
+FEATURES = 64  # D
+BATCH_NORMS = ("shared", "private", "stats")
+HEADS = ("linear", "mlp")
+
+
+class TaskBatchNorm2d(nn.Module):
+    """Batch norm for a sequence of tasks.
+
+    kind `shared`: one norm for all tasks. `private`: one norm per task (statistics and affine weights), trained with its
+    task and frozen afterwards. `stats`: private statistics, one shared affine map.
+    The layout of the next batch is set from outside: `task` is the norm in use; with `past = t > 0` the batch is t blocks of
+    equal size and block i goes through the frozen norm of task i, all in one operation.
+    """
+
+    def __init__(self, features: int, kind: str = "shared") -> None:
+        super().__init__()
+        self.features, self.kind = features, kind
+        self.task, self.past = 0, 0
+        self.norms = nn.ModuleList()
+        self.add_task()
+
+    def add_task(self) -> None:
+        """Append the norm of a new task; the kinds `private` and `stats` freeze those before it."""
+        if self.kind == "shared" and len(self.norms):
+            return
+        norm = nn.BatchNorm2d(self.features)
+        if self.kind == "stats" and len(self.norms):
+            first = self.norms[0]
+            norm.weight, norm.bias = first.weight, first.bias  # one affine map for all tasks
+        elif len(self.norms):
+            for parameter in self.norms[-1].parameters():
+                parameter.requires_grad_(False)
+        self.norms.append(norm)
+        self.task = len(self.norms) - 1
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.past:
+            return self._past_blocks(x)
+        norm = self.norms[self.task]
+        frozen = self.kind != "shared" and self.task < len(self.norms) - 1
+        if not frozen:
+            return norm(x)
+        return F.batch_norm(x, norm.running_mean, norm.running_var, norm.weight, norm.bias, False, 0.0, norm.eps)
+
+    def folded(self, tasks: int) -> tuple[Tensor, Tensor]:
+        """The frozen norms of the first tasks as affine maps: scale and shift, each [t, C]."""
+        norms = [self.norms[i] for i in range(tasks)]
+        mean = torch.stack([norm.running_mean for norm in norms])
+        deviation = torch.stack([norm.running_var + norm.eps for norm in norms]).sqrt()
+        scale = torch.stack([norm.weight for norm in norms]) / deviation
+        return scale, torch.stack([norm.bias for norm in norms]) - mean * scale
+
+    def _past_blocks(self, x: Tensor) -> Tensor:
+        scale, shift = self.folded(self.past)  # [t, C]
+        blocks = x.unflatten(0, (self.past, -1))  # [t, B, C, H, W]
+        shape = (self.past, 1, -1, 1, 1)
+        return torch.addcmul(shift.view(shape), blocks, scale.view(shape)).flatten(0, 1)
+
+
+class Block(nn.Module):
+    """Two 3x3 convolutions with an option-A shortcut: every second pixel, new channels zero."""
+
+    def __init__(self, channels_in: int, channels: int, stride: int, norm: str) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels_in, channels, 3, stride, 1, bias=False)
+        self.norm1 = TaskBatchNorm2d(channels, norm)
+        self.conv2 = nn.Conv2d(channels, channels, 3, 1, 1, bias=False)
+        self.norm2 = TaskBatchNorm2d(channels, norm)
+        self.stride, self.new_channels = stride, channels - channels_in
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = F.relu(self.norm1(self.conv1(x)))
+        y = self.norm2(self.conv2(y))
+        if self.stride > 1 or self.new_channels:
+            side = self.new_channels // 2
+            x = F.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, side, self.new_channels - side))
+        return F.relu(y + x)
+
+
+class ResNet20(nn.Module):
+    """ResNet20 without its last layer: [B, C, H, W] -> [B, 64]. 269,072 parameters for C = 3.
+
+    He et al. (2016): a 3x3 convolution, three stages of three blocks (16, 32, 64 channels), global average pooling.
+    """
+
+    def __init__(self, channels: int = 3, norm: str = "shared") -> None:
+        super().__init__()
+        check_name("batch_norm", norm, BATCH_NORMS)
+        self.conv = nn.Conv2d(channels, 16, 3, 1, 1, bias=False)
+        self.norm = TaskBatchNorm2d(16, norm)
+        widths = [(16, 16, 1), (16, 16, 1), (16, 16, 1), (16, 32, 2), (32, 32, 1), (32, 32, 1), (32, 64, 2), (64, 64, 1)]
+        self.blocks = nn.Sequential(*(Block(a, b, stride, norm) for a, b, stride in [*widths, (64, 64, 1)]))
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.relu(self.norm(self.conv(x)))
+        return self.blocks(x).mean((2, 3))  # [B, 64]
+
+    def task_norms(self) -> list[TaskBatchNorm2d]:
+        """All batch norm layers, in order."""
+        return [module for module in self.modules() if isinstance(module, TaskBatchNorm2d)]
+
+    def add_task(self) -> None:
+        """Give every batch norm layer the norm of a new task."""
+        for norm in self.task_norms():
+            norm.add_task()
+
+    def features(self, x: Tensor, task: int | None = None) -> Tensor:
+        """Features of a batch through the norms of one task (None: the latest). [B, C, H, W] -> [B, 64]"""
+        for norm in self.task_norms():
+            norm.task = len(norm.norms) - 1 if task is None or norm.kind == "shared" else task
+        return self(x)
+
+    def past_features(self, x: Tensor, tasks: int) -> Tensor:
+        """Features of one batch through the frozen norms of the first t tasks, as ONE batch. -> [t, B, 64]"""
+        norms = self.task_norms()
+        if norms[0].kind == "shared":
+            return self(x).expand(tasks, -1, -1)
+        for norm in norms:
+            norm.past = tasks
+        try:
+            repeated = x.expand(tasks, *x.shape).flatten(0, 1).contiguous(memory_format=torch.channels_last)
+            return self(repeated).unflatten(0, (tasks, -1))
+        finally:
+            for norm in norms:
+                norm.past = 0
+
+
+def make_backbone(channels: int, norm: str, seed: int) -> ResNet20:
+    """ResNet20 with the initial weights of a seed: the same for every method and kind of batch norm."""
+    with seeded(seed, 0, "backbone"):
+        return ResNet20(channels, norm).to(memory_format=torch.channels_last)
+
+
+def make_head(kind: str, outputs: int, seed: int, task: int) -> nn.Module:
+    """Head of one task: `linear` 64 -> outputs, or `mlp` 64 -> 64 -> ReLU -> outputs (the paper's)."""
+    check_name("head", kind, HEADS)
+    with seeded(seed, task, "head"):
+        last = nn.Linear(FEATURES, outputs)
+        if kind == "linear":
+            return last
+        return nn.Sequential(nn.Linear(FEATURES, FEATURES), nn.ReLU(), last)

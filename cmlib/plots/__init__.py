@@ -1,0 +1,38 @@
+"""Pictures of the book: one style, static figures, players, and the helpers a chapter calls.
+
+Nothing here imports matplotlib before a picture is asked for: names are resolved on first use.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+_HOME = {
+    "style": ("PALETTE", "class_colour", "task_colour", "use_style"),
+    "figures": (
+        "accuracy_matrix",
+        "compare_points",
+        "embedding_space",
+        "forgetting_curves",
+        "moons_decision",
+    ),
+    "geometry": ("Projection", "Space", "disagreement", "project", "voronoi_cells"),
+    "page": ("PROFILES", "say", "setup", "show"),
+    "player": ("player", "space_player", "svg_matrix", "svg_scatter"),
+}
+_WHERE = {name: module for module, names in _HOME.items() for name in names}
+
+__all__ = sorted(_WHERE)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return importlib.import_module(f"{__name__}.{name}")
+    if name not in _WHERE:
+        raise AttributeError(f"module 'cmlib.plots' has no attribute '{name}'")
+    return getattr(importlib.import_module(f"{__name__}.{_WHERE[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME, *_WHERE})

@@ -1,0 +1,284 @@
+"""Static figures: each takes plain arrays and returns a matplotlib Figure (pass it to `show` with an alt text)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap, to_rgb
+from matplotlib.figure import Figure
+from numpy.typing import ArrayLike
+
+from cmlib.errors import DataError
+from cmlib.plots import geometry
+from cmlib.plots.geometry import Array, Projection, Space
+from cmlib.plots.style import INK, PALETTE, WIDTH, class_colour, class_marker, styled, task_colour
+
+# Low accuracy is pale sand, high accuracy deep blue; the numbers inside change colour with the cell.
+ACCURACY_MAP = LinearSegmentedColormap.from_list("accuracy", ["#efe3c8", "#9fb6d6", "#3a4eff", "#20278a"])
+
+
+def _matrices(matrix: Any) -> list[tuple[str, Array]]:
+    items = list(matrix.items()) if isinstance(matrix, Mapping) else [("", matrix)]
+    out = []
+    for name, values in items:
+        r = np.asarray(values, dtype=np.float64)
+        if r.ndim != 2 or r.shape[0] != r.shape[1]:
+            raise DataError(f"an accuracy matrix is square, got shape {list(r.shape)}")
+        out.append((str(name), r))
+    return out
+
+
+def accuracy_matrix(R: Any, title: str = "", columns: int = 2) -> Figure:
+    """Heat map of an accuracy matrix [N, N] in percent, or of several (a mapping of name to matrix) side by side.
+
+    Row: after which task. Column: on which task. Cells above the diagonal stay blank.
+    """
+    matrices = _matrices(R)
+    columns = min(columns, len(matrices))
+    rows = -(-len(matrices) // columns)
+    side = WIDTH / columns if columns > 1 else 4.4
+    with styled():
+        fig = Figure(figsize=(side * columns, (side * 0.96 + 0.1) * rows + (0.35 if title else 0)), layout="constrained")
+        axes = fig.subplots(rows, columns, squeeze=False).ravel()
+        for k, (ax, (name, r)) in enumerate(zip(axes, matrices, strict=False)):
+            _matrix_panel(ax, r, name, left=k % columns == 0)
+        for ax in axes[len(matrices) :]:
+            ax.set_axis_off()
+        if title:
+            fig.suptitle(title, x=0.01, ha="left")
+    return fig
+
+
+def _matrix_panel(ax: Axes, r: Array, name: str, left: bool) -> None:
+    n = len(r)
+    lower = np.where(np.tril(np.ones_like(r)) > 0, r, np.nan)
+    ax.imshow(np.ma.masked_invalid(lower), cmap=ACCURACY_MAP, vmin=0, vmax=100)
+    size = 14 if n <= 5 else 10
+    for i in range(n):
+        for j in range(i + 1):
+            if np.isfinite(r[i, j]):
+                ink = "white" if r[i, j] > 55 else "#333333"
+                ax.text(j, i, f"{r[i, j]:.0f}", ha="center", va="center", color=ink, fontsize=size)
+    ax.set_xticks(range(n), [str(j + 1) for j in range(n)])
+    ax.set_yticks(range(n), [str(i + 1) for i in range(n)])
+    ax.tick_params(length=0)
+    ax.spines[:].set_visible(False)
+    ax.set_xlabel("accuracy on task")
+    if left:
+        ax.set_ylabel("after task")
+    if name:
+        ax.set_title(name)
+
+
+def forgetting_curves(runs: Mapping[str, ArrayLike], title: str = "", columns: int = 2) -> Figure:
+    """One panel a method: the accuracy on each task, from the moment it is learnt, against the tasks learnt so far.
+
+    `runs` maps a method's name to R [N, N] in percent, or [seeds, N, N]: then the mean is drawn in a band from the
+    lowest to the highest seed.
+    """
+    if not runs:
+        raise DataError("forgetting_curves needs at least one run")
+    columns = min(columns, len(runs))
+    rows = -(-len(runs) // columns)
+    with styled():
+        fig = Figure(figsize=(WIDTH, 2.7 * rows + (0.35 if title else 0)), layout="constrained")
+        axes = fig.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).ravel()
+        for k, (ax, (name, r)) in enumerate(zip(axes, runs.items(), strict=False)):
+            _curves_panel(ax, np.asarray(r, dtype=np.float64), name, left=k % columns == 0, low=k >= len(runs) - columns)
+        for ax in axes[len(runs) :]:
+            ax.set_axis_off()
+        if title:
+            fig.suptitle(title, x=0.01, ha="left")
+    return fig
+
+
+def _curves_panel(ax: Axes, r: Array, name: str, left: bool, low: bool) -> None:
+    r = r[None] if r.ndim == 2 else r  # [seeds, N, N]
+    n = r.shape[-1]
+    after = np.arange(1, n + 1)
+    for j in range(n):
+        lines = r[:, j:, j]  # [seeds, N - j]
+        colour = task_colour(j)
+        ax.plot(after[j:], lines.mean(axis=0), color=colour, marker="o", markersize=6)
+        if len(r) > 1:
+            ax.fill_between(after[j:], lines.min(axis=0), lines.max(axis=0), color=colour, alpha=0.2, linewidth=0)
+        ax.annotate(f"task {j + 1}" if n <= 5 and j == 0 else f"{j + 1}", (j + 1, lines[:, 0].mean()), (0, 7),
+                    textcoords="offset points", color=colour, ha="center", fontsize=11)  # fmt: skip
+    ax.set(ylim=(-3, 113), xlim=(0.6, n + 0.4), xticks=after, yticks=(0, 50, 100))
+    ax.grid(axis="y")
+    ax.set_title(name)
+    if low:
+        ax.set_xlabel("tasks learnt")
+        ax.tick_params(labelbottom=True)
+    if left:
+        ax.set_ylabel("accuracy, %")
+
+
+def _as_space(frame: Any) -> Space:
+    if isinstance(frame, Space):
+        return frame
+    if isinstance(frame, Mapping):
+        return Space.of(**frame)
+    points, labels, centroids, *rest = frame
+    if rest and isinstance(rest[0], str):
+        return Space.of(points, labels, centroids, title=rest[0])
+    return Space.of(points, labels, centroids, *rest)
+
+
+def embedding_space(
+    frames: Sequence[Any],
+    classes_per_task: int = 2,
+    class_names: Sequence[str] | None = None,
+    title: str = "",
+    columns: int = 2,
+) -> Figure:
+    """Small multiples of an embedding space: points, centroids and Voronoi cells, all in the PCA basis of the last frame.
+
+    A frame is a `Space` or a tuple ``(points [n, E], labels [n], centroids [K, E][, classes [K]][, title])``. What the
+    picture cannot show (variance left out, cells that are wrong) is in ``fig.cm_caption``, which `show` prints.
+    """
+    spaces = [_as_space(frame) for frame in frames]
+    view = geometry.project(spaces)
+    columns = min(columns, len(spaces))
+    rows = -(-len(spaces) // columns)
+    with styled():
+        fig = Figure(figsize=(WIDTH, 0.2 + (WIDTH / columns) * rows + 0.5), layout="constrained")
+        axes = fig.subplots(rows, columns, squeeze=False).ravel()
+        for k, (ax, space) in enumerate(zip(axes, spaces, strict=False)):
+            _space_panel(ax, space, view, k, classes_per_task)
+        for ax in axes[len(spaces) :]:
+            ax.set_axis_off()
+        _class_legend(fig, spaces, classes_per_task, class_names)
+        if title:
+            fig.suptitle(title, x=0.01, ha="left")
+    fig.cm_caption = view.caption()  # type: ignore[attr-defined]
+    fig.cm_projection = view  # type: ignore[attr-defined]
+    return fig
+
+
+def _space_panel(ax: Axes, space: Space, view: Projection, k: int, per_task: int) -> None:
+    for label, cell in zip(space.classes, geometry.voronoi_cells(view.centroids[k], view.extent), strict=True):
+        if len(cell):
+            ax.fill(*cell.T, color=class_colour(label, per_task), alpha=0.14, linewidth=0)
+            ax.plot(*np.vstack([cell, cell[:1]]).T, color=INK, alpha=0.5, linewidth=0.7)
+    for label in np.unique(space.labels):
+        at = view.points[k][space.labels == label]
+        ax.scatter(*at.T, s=11, color=class_colour(label, per_task), marker=class_marker(label, per_task), linewidths=0)
+    for label, at in zip(space.classes, view.centroids[k], strict=True):
+        ax.scatter(*at, s=130, marker="P", color=class_colour(label, per_task), edgecolor="white", linewidth=1.6, zorder=4)
+    x0, x1, y0, y1 = view.extent
+    ax.set(xlim=(x0, x1), ylim=(y0, y1), xticks=(), yticks=())
+    ax.spines[:].set_visible(False)
+    ax.set_title(space.title)
+
+
+def _class_legend(fig: Figure, spaces: Sequence[Space], per_task: int, names: Sequence[str] | None) -> None:
+    from matplotlib.lines import Line2D
+
+    labels = sorted({int(label) for space in spaces for label in [*space.labels, *space.classes]})
+    if len(labels) > 10:
+        return
+    marks = [
+        Line2D([], [], linestyle="", marker=class_marker(k, per_task), color=class_colour(k, per_task), markersize=8)
+        for k in labels
+    ]
+    texts = [str(names[k]) if names is not None else f"class {k}" for k in labels]
+    wide = max(len(t) for t in texts) > 8
+    fig.legend(marks, texts, loc="outside lower left", ncols=3 if wide else 5, handletextpad=0.1, columnspacing=1.0)
+
+
+def compare_points(rows: Sequence[Mapping[str, Any]], xlabel: str = "accuracy, %", title: str = "") -> Figure:
+    """Ours against the paper's: a dot for each of our seeds, a bar at their mean, a diamond for the printed value.
+
+    A row is a mapping with "name", "ours" (a list of numbers, maybe empty: "not run yet") and "paper" (a number or
+    None), maybe "paper_sd".
+    """
+    if not rows:
+        raise DataError("compare_points needs at least one row")
+    with styled():
+        fig = Figure(figsize=(WIDTH, 1.5 + 0.48 * len(rows)), layout="constrained")
+        ax = fig.subplots()
+        for k, row in enumerate(rows):
+            _compare_row(ax, k, row)
+        ax.set_yticks(range(len(rows)), [str(row["name"]) for row in rows])
+        ax.set_ylim(len(rows) - 0.5, -0.5)
+        ax.tick_params(axis="y", length=0)
+        ax.spines["left"].set_visible(False)
+        ax.grid(axis="x")
+        ax.set_xlabel(xlabel)
+        _compare_legend(fig)
+        if title:
+            fig.suptitle(title, x=0.01, ha="left")
+    return fig
+
+
+def _compare_row(ax: Axes, k: int, row: Mapping[str, Any]) -> None:
+    ours = np.asarray(list(row.get("ours") or []), dtype=np.float64)
+    printed = row.get("paper")
+    if len(ours):
+        ax.plot([ours.mean()] * 2, [k - 0.26, k + 0.26], color=PALETTE[0], linewidth=2.5, solid_capstyle="round")
+        ax.scatter(ours, np.full(len(ours), k), s=46, color=PALETTE[0], alpha=0.65, linewidths=0, zorder=3)
+    elif printed is not None:
+        ax.annotate("  not run yet", (printed, k), (8, 0), textcoords="offset points", va="center", fontsize=11)
+    if printed is not None:
+        sd = row.get("paper_sd")
+        if sd:
+            ax.plot([printed - sd, printed + sd], [k, k], color=PALETTE[2], linewidth=1.5)
+        ax.scatter([printed], [k], marker="D", s=64, facecolor="none", edgecolor=PALETTE[2], linewidth=2, zorder=4)
+
+
+def _compare_legend(fig: Figure) -> None:
+    from matplotlib.lines import Line2D
+
+    marks = [
+        Line2D([], [], linestyle="", marker="o", color=PALETTE[0], markersize=7),
+        Line2D([], [], linestyle="", marker="|", color=PALETTE[0], markersize=12, markeredgewidth=2.5),
+        Line2D([], [], linestyle="", marker="D", markeredgecolor=PALETTE[2], markerfacecolor="none", markeredgewidth=2),
+    ]
+    fig.legend(marks, ["one seed", "our mean", "paper"], loc="outside lower left", ncols=3, handletextpad=0.2)
+
+
+def moons_decision(
+    panels: Sequence[Mapping[str, Any]],
+    extent: tuple[float, float, float, float],
+    title: str = "",
+    columns: int = 3,
+    classes_per_task: int = 2,
+) -> Figure:
+    """Decision regions of a classifier on a plane, one small panel a moment.
+
+    A panel is a mapping with "regions" [h, w] of labels (row 0 at the bottom of `extent` = x0, x1, y0, y1), "points"
+    [n, 2], "labels" [n] and maybe "title" and "faded" [n] (True: a point of a task that is over).
+    """
+    columns = min(columns, len(panels))
+    rows = -(-len(panels) // columns)
+    with styled():
+        fig = Figure(figsize=(WIDTH, (WIDTH / columns * 0.82 + 0.3) * rows + (0.35 if title else 0)), layout="constrained")
+        axes = fig.subplots(rows, columns, squeeze=False).ravel()
+        for ax, panel in zip(axes, panels, strict=False):
+            _moons_panel(ax, panel, extent, classes_per_task)
+        for ax in axes[len(panels) :]:
+            ax.set_axis_off()
+        if title:
+            fig.suptitle(title, x=0.01, ha="left")
+    return fig
+
+
+def _moons_panel(ax: Axes, panel: Mapping[str, Any], extent: tuple[float, float, float, float], per_task: int) -> None:
+    regions = np.asarray(panel["regions"], dtype=np.int64)  # [h, w]
+    points, labels = np.asarray(panel["points"], dtype=np.float64), np.asarray(panel["labels"], dtype=np.int64)
+    faded = np.asarray(panel.get("faded", np.zeros(len(points))), dtype=bool)
+    colours = np.array([to_rgb(class_colour(k, per_task)) for k in range(int(max(regions.max(), labels.max())) + 1)])
+    image = np.concatenate([colours[regions], np.full((*regions.shape, 1), 0.28)], axis=2)  # [h, w, 4]
+    ax.imshow(image, origin="lower", extent=extent, aspect="auto", interpolation="nearest")
+    for label in np.unique(labels):
+        for dim in (True, False):
+            at = points[(labels == label) & (faded == dim)]
+            style = {"color": class_colour(label, per_task), "marker": class_marker(label, per_task)}
+            ax.scatter(*at.T, s=16, alpha=0.45 if dim else 1.0, linewidths=0, **style)
+    ax.set(xlim=extent[:2], ylim=extent[2:], xticks=(), yticks=())
+    ax.spines[:].set_visible(False)
+    ax.set_title(str(panel.get("title", "")))

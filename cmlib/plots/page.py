@@ -1,0 +1,166 @@
+"""What a chapter calls: `setup` once, `say` for every measured number in the text, `show` for every figure."""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+import math
+import os
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from cmlib.errors import OptionError, check_name, nearest
+
+PROFILES: dict[str, str] = {
+    "smoke": "tiny settings for tests; the numbers mean nothing",
+    "digits": "8x8 digits that ship inside scikit-learn; no download, no GPU",
+    "mini": "CIFAR-10 with 500 images a class; the data must be on this machine",
+    "paper": "the paper's settings; made for a GPU",
+}
+_THREADS = {"smoke": 1, "digits": 1, "mini": 2, "paper": 2}  # 8x8 images gain nothing from a second thread
+
+# In a dark theme figures are brightened; their backgrounds are transparent, so nothing else has to change.
+_FIGURE_CSS = (
+    ".cm-figure{margin:1em 0;text-align:center}.cm-figure img{max-width:100%;height:auto;background:none}"
+    ".cm-figure figcaption{font-size:.9em;text-align:left;margin-top:.4em}"
+    "html[data-theme=dark] .cm-figure img,html[theme=dark] .cm-figure img,"
+    "body[data-jp-theme-light=false] .cm-figure img{filter:brightness(1.4);background:none}"
+)
+
+
+def setup(profile: str = "digits", chapter: int | str | None = None) -> None:
+    """Prepare a chapter: check the profile, set threads, quiet progress bars, use the book's style.
+
+    Prints one line that is the same on every machine.
+    """
+    check_name("profile", profile, PROFILES)
+    _set_threads(_THREADS[profile])
+    if not sys.stderr.isatty():
+        os.environ.setdefault("TQDM_DISABLE", "1")
+    from cmlib.plots.style import use_style
+
+    use_style()
+    start = f"Chapter {int(chapter)}, profile" if chapter is not None else "Profile"
+    print(f"{start} {profile}: {PROFILES[profile]}.")
+
+
+def _set_threads(count: int) -> None:
+    count = min(count, os.cpu_count() or 1)
+    os.environ.setdefault("OMP_NUM_THREADS", str(count))
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.set_num_threads(min(count, torch.get_num_threads()))
+
+
+class _Output:
+    """Something a notebook shows: a bundle of MIME types and metadata."""
+
+    def __init__(self, data: dict[str, str], metadata: dict[str, Any] | None = None) -> None:
+        self.data = data
+        self.metadata = metadata or {}
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> tuple[dict[str, str], dict[str, Any]]:
+        return self.data, self.metadata
+
+    def __repr__(self) -> str:
+        return self.data["text/plain"]
+
+
+# --- say ---------------------------------------------------------------------------------------------------------
+
+_FIELD = re.compile(r"\{([A-Za-z_]\w*)(?::([^{}]*))?\}")
+_MATH = re.compile(r"(\$\$.*?\$\$|\$[^$]*\$)", re.DOTALL)
+
+
+def say(text: str, run: Any = None, **values: Any) -> _Output:
+    """Markdown whose numbers come from `values`: ``say("Accuracy is **{acc:.1f} %**.", run=run, acc=run.accuracy)``.
+
+    Fields look like ``{name}`` or ``{name:.1f}``; braces of LaTeX between dollars stay as they are. `run` is a run, a
+    run id, or a list of them. The raw values and the run ids go into the output's metadata under "cmlib", so that an
+    audit can compute them again. An unknown or an unused name raises `OptionError`.
+    """
+    used: set[str] = set()
+    parts = [_fill(part, values, used, in_math=k % 2 == 1) for k, part in enumerate(_MATH.split(text))]
+    unused = sorted(set(values) - used)
+    if unused:
+        raise OptionError(f"say: '{unused[0]}' was given but the text has no field {{{unused[0]}}}")
+    filled = "".join(parts)
+    record = {"text": text, "values": {k: _plain(v) for k, v in sorted(values.items())}, "runs": _run_ids(run)}
+    return _Output({"text/markdown": filled, "text/plain": filled}, {"cmlib": record})
+
+
+def _fill(part: str, values: Mapping[str, Any], used: set[str], in_math: bool) -> str:
+    def one(match: re.Match[str]) -> str:
+        name, spec = match.group(1), match.group(2)
+        if name not in values:
+            if in_math and spec is None:
+                return match.group(0)
+            raise OptionError(f"say: no value for the field {{{name}}}.{nearest(name, values)}")
+        used.add(name)
+        try:
+            return format(_plain(values[name], keep_nan=True), spec or "")
+        except (TypeError, ValueError) as error:
+            raise OptionError(f"say: {name}={values[name]!r} does not fit the format '{spec}' ({error})") from None
+
+    return _FIELD.sub(one, part)
+
+
+def _plain(value: Any, keep_nan: bool = False) -> Any:
+    """Numbers and nested lists of numbers that JSON can hold (nan and infinities become null)."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return [_plain(v, keep_nan) for v in value]
+    if isinstance(value, float) and not math.isfinite(value) and not keep_nan:
+        return None
+    return value if isinstance(value, bool | int | float | str) or value is None else str(value)
+
+
+def _run_ids(run: Any) -> list[str]:
+    if run is None:
+        return []
+    if isinstance(run, str) or not isinstance(run, Iterable):
+        run = [run]
+    return [r if isinstance(r, str) else str(r.id) for r in run]
+
+
+# --- show --------------------------------------------------------------------------------------------------------
+
+
+def show(fig: Any, alt: str, caption: str | None = None) -> _Output:
+    """A matplotlib figure as HTML with alternative text; the same figure gives the same bytes every time.
+
+    `alt` says what the picture shows to someone who cannot see it; an empty one raises `OptionError`. Without
+    `caption` a caption that the figure function wrote (explained variance, for example) is used.
+    """
+    if not isinstance(alt, str) or not alt.strip():
+        raise OptionError("show: alt is empty; say in one or two sentences what the figure shows")
+    png = base64.b64encode(png_bytes(fig)).decode("ascii")
+    caption = caption if caption is not None else getattr(fig, "cm_caption", None)
+    below = f"<figcaption>{html.escape(caption)}</figcaption>" if caption else ""
+    alt = " ".join(alt.split())
+    image = f'<img class="dark-light" alt="{html.escape(alt)}" src="data:image/png;base64,{png}" style="max-width:100%">'
+    page = f'<style>{_FIGURE_CSS}</style><figure class="cm-figure">{image}{below}</figure>'
+    return _Output({"text/html": page, "text/plain": f"[figure] {alt}"})
+
+
+def png_bytes(fig: Any, dpi: int = 130) -> bytes:
+    """PNG of a figure: transparent, without date or software, cropped to what is drawn; closes a pyplot figure."""
+    buffer = io.BytesIO()
+    fig.savefig(
+        buffer,
+        format="png",
+        dpi=dpi,
+        transparent=True,
+        bbox_inches="tight",
+        pad_inches=0.06,
+        metadata={"Software": None},
+        pil_kwargs={"optimize": True},
+    )
+    pyplot = sys.modules.get("matplotlib.pyplot")
+    if pyplot is not None:
+        pyplot.close(fig)  # otherwise the notebook draws it a second time, without alternative text
+    return buffer.getvalue()

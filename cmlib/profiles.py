@@ -1,0 +1,47 @@
+"""Profiles: the options that fit a purpose. Data, not code.
+
+A profile is a list of rules (where it holds, options); later rules win, and what an experiment says itself wins over all.
+`smoke` tests in seconds; `digits` the embedded images, chosen on a validation split (chapter 4 shows the table); `mini`
+CIFAR-10 in about an hour a seed; `paper` the paper's settings per data set.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+Rule = tuple[dict[str, str], dict[str, Any]]
+
+# The paper's hyper-parameters per data set (section 5.1; batch sizes and ER's memory from the released code).
+PAPER: list[Rule] = [
+    ({}, {"epochs": 10, "batch_size": 32, "lr": 0.01, "momentum": 0.9, "n_tasks": 5}),
+    ({"dataset": "cifar100"}, {"batch_size": 16, "n_tasks": 10, "lam": 0.75}),
+    ({"dataset": "tiny-imagenet"}, {"epochs": 30, "n_tasks": 10, "lam": 0.75}),
+    ({"dataset": "tiny-imagenet", "scenario": "cil", "method": "er"}, {"memory_size": 1000}),
+]
+
+PROFILES: dict[str, list[Rule]] = {
+    "paper": PAPER,
+    "digits": [
+        *PAPER,
+        ({}, {"epochs": 10, "memory_size": 50, "support_size": 20}),
+    ],
+    "mini": [
+        *PAPER,
+        ({}, {"epochs": 5, "train_per_class": 500, "memory_size": 50, "support_size": 50}),
+        ({"method": "er"}, {"memory_size": 100}),
+    ],
+    "smoke": [
+        *PAPER,
+        ({}, {"epochs": 1, "train_per_class": 30, "memory_size": 20, "support_size": 10}),
+    ],
+}
+
+
+def profile_options(profile: str, dataset: str, scenario: str, method: str) -> dict[str, Any]:
+    """The options a profile sets for one data set, scenario and method (more than a method may know)."""
+    place = {"dataset": dataset, "scenario": scenario, "method": method}
+    options: dict[str, Any] = {}
+    for where, values in PROFILES[profile]:
+        if all(place[key] == value for key, value in where.items()):
+            options.update(values)
+    return options

@@ -1,0 +1,119 @@
+"""Projectors pi_i: from the embedding space of one task to the space shared by all tasks (paper, section 4.2 and 5.3).
+
+Every projector maps [..., E] -> [..., E]. The paper writes p_i, s_i, t_i; the letters p and t are taken, so the text says
+pi_i, a_i (scale) and b_i (shift). Built in chapter 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from cmlib.centroids import distances
+from cmlib.errors import check_name
+
+
+def _small_net(size: int, *tail: nn.Module) -> nn.Sequential:
+    return nn.Sequential(nn.ReLU(), nn.Linear(size, size), *tail)
+
+
+class ScaleTranslate(nn.Module):
+    """pi(e) = e * sigmoid(a(e)) + b(e), with a and b small networks (eq. 8)."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.scale = _small_net(size, nn.Sigmoid())
+        self.shift = _small_net(size)
+
+    def forward(self, e: Tensor) -> Tensor:
+        return e * self.scale(e) + self.shift(e)
+
+
+class Linear(nn.Linear):
+    """One linear layer (table 3, "Linear", by the text)."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size, size)
+
+
+class MLP(nn.Sequential):
+    """ReLU, then a linear layer (table 5, "MLP"; what the released code runs for both names)."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(nn.ReLU(), nn.Linear(size, size))
+
+
+class Offset(nn.Module):
+    """pi(e) = e + b, with b one learnt vector (the released code's "Offset")."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.offset = nn.Parameter(torch.randn(size))
+
+    def forward(self, e: Tensor) -> Tensor:
+        return e + self.offset
+
+
+class OffsetLinear(nn.Module):
+    """pi(e) = e + W e + b: an offset computed by a linear layer on the embedding ("Offset" by the text)."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.offset = nn.Linear(size, size)
+
+    def forward(self, e: Tensor) -> Tensor:
+        return e + self.offset(e)
+
+
+class Identity(nn.Identity):
+    """pi(e) = e ("None")."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+
+
+PROJECTORS: dict[str, Callable[[int], nn.Module]] = {
+    "scale_translate": ScaleTranslate,
+    "linear": Linear,
+    "mlp": MLP,
+    "offset": Offset,
+    "offset_linear": OffsetLinear,
+    "none": Identity,
+}
+
+
+def make_projector(kind: str, size: int) -> nn.Module:
+    """Return a fresh projector of one of the kinds in `PROJECTORS` for embeddings of `size` features."""
+    return PROJECTORS[check_name("merging", kind, PROJECTORS)](size)
+
+
+Projectors = Sequence[nn.Module] | nn.ModuleList
+
+
+def merge(embeddings: Sequence[Tensor] | Tensor, projectors: Projectors) -> Tensor:
+    """Merged embedding: the mean over tasks of the projected embeddings (eq. 7). t x [B, E] -> [B, E]"""
+    projected = [project(e) for project, e in zip(projectors, embeddings, strict=True)]
+    return torch.stack(projected).mean(0)
+
+
+def merge_centroids(centroids: Sequence[Tensor], projectors: Projectors) -> Tensor:
+    """Centroids of all tasks in the shared space, in label order. t x [K_i, E] -> [sum K_i, E]"""
+    return torch.cat([project(c) for project, c in zip(projectors, centroids, strict=True)])
+
+
+def merged_log_probabilities(
+    embeddings: Sequence[Tensor] | Tensor,
+    centroids: Sequence[Tensor],
+    projectors: Projectors,
+    centroid_projectors: Projectors | None = None,
+    kind: str = "euclidean",
+) -> Tensor:
+    """Log probabilities over all classes seen (eq. 7). t x [B, E], t x [K_i, E] -> [B, sum K_i]
+
+    `centroid_projectors`: their own projectors for the centroids; by default they share those of the embeddings.
+    """
+    merged = merge(embeddings, projectors)  # [B, E]
+    anchors = merge_centroids(centroids, centroid_projectors or projectors)  # [K, E]
+    return torch.log_softmax(-distances(merged, anchors, kind), dim=-1)

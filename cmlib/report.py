@@ -1,0 +1,72 @@
+"""Tables in plain text for the command line, and the way from a store to the committed results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from cmlib import paper
+from cmlib.engine import run
+from cmlib.errors import StoreError
+from cmlib.experiment import Experiment
+from cmlib.methods import METHODS
+from cmlib.store import FINISHED, Run, Store, write_atomically
+
+
+def digits_table(store: Store, seeds: int = 1) -> str:
+    """Every method on the digits images, run now unless the store has it."""
+    rows = []
+    for method, scenario in paper.cells():
+        runs = [run(Experiment("digits", scenario, method, seed), store=store) for seed in range(seeds)]
+        rows.append((scenario, METHODS[method].title, *_columns(runs)))
+    table = paper.text_table(("scenario", "method", "accuracy", "bwt_final", "seconds"), rows)
+    return f"Digits, measured on this machine (percent)\n{table}"
+
+
+def _columns(runs: Sequence[Run]) -> tuple[str, str, str]:
+    seconds = [sum(sum(task) for task in one.seconds_per_epoch) for one in runs]
+    return (
+        paper.mean_and_spread([one.accuracy for one in runs]),
+        paper.mean_and_spread([one.bwt_final for one in runs]),
+        f"{sum(seconds) / len(seconds):.1f}",
+    )
+
+
+def cifar10_table(stores: Sequence[Store]) -> str:
+    """CIFAR-10: the paper's printed values, runs with the paper's settings, and smaller runs, labelled as such."""
+    rows = []
+    for method, scenario in paper.cells():
+        printed = [paper.table1().get(("cifar10", scenario, method, metric)) for metric in ("accuracy", "bwt")]
+        full = Experiment("cifar10", scenario, method)
+        small = full.but(train_per_class=1000, epochs=5)
+        ours, smaller = _found(stores, full), _found(stores, small)
+        texts = [paper.mean_and_spread([getattr(one, name) for one in runs]) for runs in (ours, smaller) for name in NAMES]
+        rows.append((scenario, METHODS[method].title, *(paper.printed(value) for value in printed), *texts))
+    header = ("scenario", "method", "accuracy: paper", "bwt: paper", "accuracy: ours", "bwt_final: ours")
+    header += ("accuracy: ours, small", "bwt_final: ours, small")
+    note = "ours, small: 1,000 training images a class and 5 epochs instead of 5,000 and 10; not comparable with the paper"
+    return f"CIFAR-10 (percent)\n{paper.text_table(header, rows)}\n{note}"
+
+
+NAMES = ("accuracy", "bwt_final")
+
+
+def _found(stores: Sequence[Store], experiment: Experiment) -> list[Run]:
+    by_id = {one.id: one for store in stores for one in paper.runs_like(store, experiment)}
+    return list(by_id.values())
+
+
+def publish(source: Path, target: Path) -> list[Path]:
+    """Copy finished, valid runs of a store (or one file) to the committed results; StoreError for anything else."""
+    files = [source] if source.is_file() else sorted(source.rglob("seed*.json"))
+    if not files:
+        raise StoreError(f"{source} holds no result files")
+    written = []
+    for path in files:
+        one = Store(source).read(path)
+        if one.status != FINISHED and not one.status.startswith("stopped"):
+            raise StoreError(f"{path} holds an unfinished run ({one.status})")
+        place = target.joinpath(*path.parts[-4:])
+        write_atomically(place, path.read_bytes())
+        written.append(place)
+    return written

@@ -1,0 +1,207 @@
+"""From a data set to a sequence of tasks, and from a task to batches.
+
+Labels are renumbered in the order in which classes arrive: task i (0-based) owns the labels i*k ... (i+1)*k - 1, with k classes
+a task. Images stay on the device as uint8; a batch is cut out, augmented and normalised in one operation each.
+Built in chapter 2.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from cmlib.datasets import ImageData
+from cmlib.errors import OptionError, check_name
+from cmlib.randomness import class_order, generator
+
+KINDS = ("til", "cil")
+EVAL_SPLITS = ("test", "val")
+AUGMENTATIONS = ("dataset", "crop-flip", "flip", "none")
+VALIDATION_SHARE = 0.2  # of each class's training images
+PADDING = 4  # pixels, for random crops
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """One task: its training, support and evaluation images (uint8 [n, C, H, W], on the device) with their labels [n]."""
+
+    index: int
+    classes: range  # the labels it owns
+    x: Tensor
+    y: Tensor
+    support_x: Tensor
+    support_y: Tensor
+    test_x: Tensor
+    test_y: Tensor
+
+
+Part = tuple[Tensor, Tensor, int]  # images [n, C, H, W], labels [n], samples a batch
+
+
+class Scenario:
+    """N disjoint tasks made from one data set.
+
+    kind: `til` or `cil`. seed: class order (natural for 0), support set, validation split, shuffling, crops and flips.
+    support_size: images a task set apart for centroids, the same number of each class if `stratified`; never trained on.
+    train_per_class: only the first so many training images of each class, in file order. eval_split: `test`, or `val`, a
+    fifth of the training images, set apart.
+    """
+
+    def __init__(
+        self,
+        data: ImageData,
+        kind: str = "til",
+        n_tasks: int = 5,
+        seed: int = 0,
+        support_size: int = 0,
+        stratified: bool = True,
+        train_per_class: int | None = None,
+        eval_split: str = "test",
+        augmentation: str = "dataset",
+        device: str | torch.device = "cpu",
+    ) -> None:
+        self.kind = check_name("scenario", kind, KINDS)
+        check_name("eval_split", eval_split, EVAL_SPLITS)
+        check_name("augmentation", augmentation, AUGMENTATIONS)
+        n_classes = len(data.class_names)
+        if n_tasks < 1 or n_classes % n_tasks:
+            allowed = ", ".join(str(n) for n in range(1, n_classes + 1) if n_classes % n == 0)
+            raise OptionError(f"n_tasks={n_tasks} does not divide the {n_classes} classes; allowed: {allowed}")
+        self.data, self.n_tasks, self.seed, self.device = data, n_tasks, seed, torch.device(device)
+        self.classes_per_task = n_classes // n_tasks
+        self.augmentation = data.augmentation if augmentation == "dataset" else augmentation
+        self.class_order = class_order(n_classes, seed)  # [classes]
+        self.class_names = tuple(data.class_names[k] for k in self.class_order.tolist())
+        shape = (1, -1, 1, 1)
+        self.mean = torch.tensor(data.mean, device=self.device).view(shape) * 255
+        self.std = torch.tensor(data.std, device=self.device).view(shape) * 255
+        train, test = self._splits(data, train_per_class, eval_split)
+        self.tasks = [self._task(i, train, test, support_size, stratified) for i in range(n_tasks)]
+
+    # -- tasks ------------------------------------------------------------------------------------------------------------
+
+    def _splits(self, data: ImageData, train_per_class: int | None, eval_split: str) -> tuple[_Split, _Split]:
+        rows = [(data.y_train == k).nonzero().squeeze(1) for k in self.class_order.tolist()]
+        if train_per_class is not None:
+            few = min(range(len(rows)), key=lambda k: len(rows[k]))
+            if len(rows[few]) < train_per_class:
+                name, found = self.class_names[few], len(rows[few])
+                raise OptionError(f"train_per_class={train_per_class}, but class '{name}' has only {found} images")
+            rows = [row[:train_per_class] for row in rows]
+        if eval_split == "test":
+            return _Split(data.x_train, rows), _Split(data.x_test, self._test_rows(data))
+        shuffled = [row[self._permutation(len(row), k, "validation")] for k, row in enumerate(rows)]
+        cuts = [max(1, round(len(row) * VALIDATION_SHARE)) for row in rows]
+        train = [row[cut:].sort().values for row, cut in zip(shuffled, cuts, strict=True)]
+        val = [row[:cut].sort().values for row, cut in zip(shuffled, cuts, strict=True)]
+        return _Split(data.x_train, train), _Split(data.x_train, val)
+
+    def _test_rows(self, data: ImageData) -> list[Tensor]:
+        return [(data.y_test == k).nonzero().squeeze(1) for k in self.class_order.tolist()]
+
+    def _permutation(self, n: int, task: int, purpose: str) -> Tensor:
+        return torch.randperm(n, generator=generator(self.seed, task, 0, purpose))
+
+    def _task(self, index: int, train: _Split, test: _Split, support_size: int, stratified: bool) -> Task:
+        k = self.classes_per_task
+        classes = range(index * k, (index + 1) * k)
+        x, y = train.of(classes)
+        support = self._support_rows(index, y, support_size, stratified)
+        rest = torch.ones(len(y), dtype=torch.bool)
+        rest[support] = False
+        test_x, test_y = test.of(classes)
+        arrays = (x[rest], y[rest], x[support], y[support], test_x, test_y)
+        return Task(index, classes, *(array.to(self.device) for array in arrays))
+
+    def _support_rows(self, index: int, y: Tensor, size: int, stratified: bool) -> Tensor:
+        """Rows of a task's training images that become its support set."""
+        k = self.classes_per_task
+        if size and stratified and size < k:
+            raise OptionError(f"support_size={size} is smaller than the {k} classes of a task")
+        order = self._permutation(len(y), index, "support")
+        if not stratified or not size:
+            rows = order[:size]
+        else:
+            share, extra = divmod(size, k)
+            labels = range(index * k, (index + 1) * k)
+            of_class = [order[y[order] == label] for label in labels]
+            rows = torch.cat([row[: share + (rank < extra)] for rank, row in enumerate(of_class)])
+        counts = torch.bincount(y - index * k, minlength=k) - torch.bincount(y[rows] - index * k, minlength=k)
+        if len(rows) < size or bool((counts < 1).any()):
+            raise OptionError(f"support_size={size} leaves no training image of some class in task {index + 1}")
+        return rows
+
+    # -- batches ----------------------------------------------------------------------------------------------------------
+
+    def prepare(self, x: Tensor) -> Tensor:
+        """Normalise raw images. uint8 [B, C, H, W] -> float32 [B, C, H, W], channels last"""
+        x = x.to(memory_format=torch.channels_last)
+        return (x - self.mean) / self.std
+
+    def batches(self, parts: Sequence[Part], task: int, epoch: int, steps: int | None = None) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield the batches of one epoch: normalised images [B, C, H, W] and labels [B].
+
+        parts: (images, labels, samples a batch); the first is the current task's and sets the number of steps unless `steps`
+        does; smaller ones are gone through again and again, each time in a new order. Every draw is made here, at the start.
+        """
+        first = parts[0]
+        n_steps = steps or math.ceil(len(first[1]) / first[2])
+        orders = []
+        for rank, (_, y, share) in enumerate(parts):
+            draws = generator(self.seed, task, epoch, f"shuffle {rank}")
+            length = len(y) if rank == 0 and steps is None else n_steps * share
+            orders.append(_rounds(len(y), length, draws).to(self.device))
+        total = n_steps * sum(share for *_, share in parts)
+        crops = draw_crops(total, generator(self.seed, task, epoch, "augmentation"), self.augmentation).to(self.device)
+        done = 0
+        for step in range(n_steps):
+            rows = [order[step * share : (step + 1) * share] for order, (*_, share) in zip(orders, parts, strict=True)]
+            x = torch.cat([images[row] for (images, *_), row in zip(parts, rows, strict=True)])
+            y = torch.cat([labels[row] for (_, labels, _), row in zip(parts, rows, strict=True)])
+            yield self.prepare(augment(x, crops[done : done + len(y)], self.augmentation)), y
+            done += len(y)
+
+
+@dataclass(frozen=True, eq=False)
+class _Split:
+    images: Tensor
+    rows: list[Tensor]  # rows of each label, in file order
+
+    def of(self, classes: range) -> tuple[Tensor, Tensor]:
+        rows = torch.cat([self.rows[label] for label in classes])
+        labels = torch.cat([torch.full((len(self.rows[label]),), label) for label in classes])
+        return self.images[rows], labels
+
+
+def _rounds(n: int, length: int, draws: torch.Generator) -> Tensor:
+    """`length` positions out of n: whole shuffled rounds, the last one cut short."""
+    return torch.cat([torch.randperm(n, generator=draws) for _ in range(math.ceil(length / n))])[:length]
+
+
+def draw_crops(n: int, draws: torch.Generator, augmentation: str) -> Tensor:
+    """Random row shift, column shift (0 ... 2 * PADDING) and flip (0 or 1) of n samples. -> int64 [n, 3]"""
+    shifts = torch.randint(0, 2 * PADDING + 1, (n, 2), generator=draws)
+    flips = torch.randint(0, 2, (n, 1), generator=draws)
+    if augmentation != "crop-flip":
+        shifts.fill_(PADDING)
+    return torch.cat([shifts, flips], 1)
+
+
+def augment(x: Tensor, crops: Tensor, augmentation: str) -> Tensor:
+    """Pad by 4 black pixels, crop back to size, flip half of the images; one operation for the whole batch.
+
+    x uint8 [B, C, H, W], crops [B, 3] as drawn by `draw_crops` -> uint8 [B, C, H, W]
+    """
+    if augmentation == "none":
+        return x
+    height, width = x.shape[-2:]
+    padded = torch.nn.functional.pad(x, (PADDING,) * 4)
+    rows = crops[:, 0, None] + torch.arange(height, device=x.device)  # [B, H]
+    columns = torch.arange(width, device=x.device).expand(len(x), -1)  # [B, W]
+    columns = torch.where(crops[:, 2:] == 1, width - 1 - columns, columns) + crops[:, 1, None]
+    batch = torch.arange(len(x), device=x.device)
+    return padded[batch[:, None, None], :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)

@@ -1,0 +1,184 @@
+"""The results store: one small JSON file a run, written atomically.
+
+A run lies at `<store>/<profile>/<dataset>-<scenario>/<method>[-<variant>]/seed<k>-<hash>.json`. The hash covers every option,
+the engine, the method's revision and the data used, so a changed option is another run and a rerun is found.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cmlib import metrics
+from cmlib.errors import StoreError
+from cmlib.experiment import Experiment
+
+FINISHED, DIVERGED = "finished", "stopped: the loss is not finite"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run that was really made: its experiment, its accuracy matrices and what they cost.
+
+    R: accuracies in percent, [N][N], None above the diagonal. R_task_known: the same with the task given (CIL only).
+    seconds_per_epoch: one list a task. gradient_steps: one number a task. retained: scalars kept between tasks, by what
+    they are. status: `finished`, or why and where it stopped.
+    """
+
+    id: str
+    experiment: dict[str, Any]
+    R: list[list[float | None]]
+    R_task_known: list[list[float | None]] | None
+    seconds_per_epoch: list[list[float]]
+    gradient_steps: list[int]
+    retained: dict[str, int]
+    status: str = FINISHED
+    data: dict[str, Any] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    machine: dict[str, Any] = field(default_factory=dict)
+    date: str = ""
+
+    @property
+    def matrix(self) -> NDArray[np.float64]:
+        """R as an array [N, N] in percent, NaN where nothing was measured."""
+        return np.array([[np.nan if value is None else value for value in row] for row in self.R])
+
+    @property
+    def accuracy(self) -> float:
+        """Mean accuracy after the last task, percent (NaN for a run that stopped)."""
+        return metrics.accuracy(self.matrix)
+
+    @property
+    def bwt(self) -> float:
+        """Backward transfer by the paper's formula, percentage points."""
+        return metrics.bwt(self.matrix)
+
+    @property
+    def bwt_final(self) -> float:
+        """Backward transfer after the last task, percentage points: what the paper's tables hold."""
+        return metrics.bwt_final(self.matrix)
+
+    @property
+    def learning_accuracy(self) -> float:
+        """Mean accuracy on each task right after it was learned, percent."""
+        return metrics.learning_accuracy(self.matrix)
+
+    @property
+    def retained_scalars(self) -> int:
+        """Scalars kept between tasks beside backbone and heads."""
+        return sum(self.retained.values())
+
+    @property
+    def seed(self) -> int:
+        """The seed of the experiment."""
+        return int(self.experiment["seed"])
+
+    def summary(self) -> dict[str, Any]:
+        """What `cmlib run --json` prints: the metrics beside everything in the file."""
+        values = {name: getattr(self, name) for name in ("accuracy", "bwt", "bwt_final", "learning_accuracy")}
+        known = {name: None if np.isnan(value) else value for name, value in values.items()}
+        return {**known, "retained_scalars": self.retained_scalars, **asdict(self)}
+
+    def to_json(self) -> str:
+        """The run as JSON text."""
+        text = json.dumps(asdict(self), indent=1, allow_nan=False)
+        return re.sub(r"\[[^\[\]{}]*\]", lambda found: re.sub(r"\s+", " ", found[0]), text) + "\n"  # one line a row
+
+    @classmethod
+    def from_json(cls, text: str, where: str = "this text") -> Run:
+        """Read a run back; StoreError naming `where` when it is not one."""
+        try:
+            content = json.loads(text)
+            known = {entry.name for entry in fields(cls)}
+            return cls(**{name: value for name, value in content.items() if name in known})
+        except (ValueError, TypeError, AttributeError) as error:
+            raise StoreError(f"{where} is not a result file of cmlib ({error.__class__.__name__}); remove or repair it") from None
+
+
+def run_id(experiment: Experiment, digest: str) -> str:
+    """The name of a run in texts and files: `cm-til-digits-seed0-1a2b3c4d`."""
+    e = experiment
+    return f"{e.method}-{e.scenario}-{Path(e.dataset).name}-seed{e.seed}-{e.hash(digest)}"
+
+
+class Store:
+    """A folder of runs."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+
+    def path(self, experiment: Experiment, digest: str) -> Path:
+        """Where the run of an experiment lies."""
+        e = experiment
+        variant = re.sub(r"[^\w=.,+-]", "_", e.variant)[:120]
+        method = f"{e.method}-{variant}" if variant else e.method
+        place = self.folder / e.profile / f"{Path(e.dataset).name}-{e.scenario}" / method
+        return place / f"seed{e.seed}-{e.hash(digest)}.json"
+
+    def check_writable(self) -> None:
+        """Raise StoreError unless files can be made in the folder."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self.folder):
+                pass
+        except OSError as error:
+            raise StoreError(f"cannot write to the store {self.folder}: {error.strerror}") from None
+
+    def load(self, experiment: Experiment, digest: str) -> Run | None:
+        """The run of an experiment, or None."""
+        path = self.path(experiment, digest)
+        return self.read(path) if path.is_file() else None
+
+    def save(self, run: Run, experiment: Experiment, digest: str) -> Path:
+        """Write a run; either the whole file is there or none."""
+        path = self.path(experiment, digest)
+        write_atomically(path, run.to_json().encode())
+        return path
+
+    def read(self, path: Path) -> Run:
+        """Read one result file."""
+        return Run.from_json(path.read_text(encoding="utf-8"), str(path))
+
+    def __iter__(self) -> Iterator[Run]:
+        for path in sorted(self.folder.rglob("seed*.json")):
+            yield self.read(path)
+
+    def find(self, experiment: Experiment) -> list[Run]:
+        """Runs of exactly this experiment, whatever data file they were made from."""
+        wanted = {key: value for key, value in experiment.to_dict().items() if key != "profile"}
+        place = f"*/{Path(experiment.dataset).name}-{experiment.scenario}/{experiment.method}*/seed{experiment.seed}-*.json"
+        runs = [self.read(path) for path in sorted(self.folder.glob(place))]
+        return [run for run in runs if {key: run.experiment.get(key) for key in wanted} == wanted]
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file so that a reader sees the old one or the whole new one; StoreError when it cannot be written."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_bytes(content)
+        os.replace(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise StoreError(f"cannot write {path}: {error.strerror}") from None
+
+
+def default_folder() -> Path:
+    """Where runs are written unless a store is named: CMLIB_STORE, or `runs` here."""
+    return Path(os.environ.get("CMLIB_STORE") or "runs")
+
+
+def committed() -> Store:
+    """The runs that come with cmlib (in the repository `book/results`)."""
+    here = Path(__file__).resolve().parent
+    inside = here / "results"
+    return Store(inside if inside.is_dir() else here.parent / "book" / "results")
