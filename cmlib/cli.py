@@ -48,7 +48,8 @@ def run(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Make one run, load it when the store has it, continue it when it was interrupted."""
-    from cmlib import engine, store as stores
+    from cmlib import engine
+    from cmlib import store as stores
     from cmlib.experiment import Experiment
 
     settings = parse_settings(set_ or [])
@@ -123,12 +124,15 @@ def doctor(data_root: DataRoot = None, store: Annotated[str | None, typer.Option
     """Say whether this machine is fit: versions, device, data, store, and a short training."""
     import torch
 
-    from cmlib import datasets as data, engine, store as stores
+    from cmlib import datasets as data
+    from cmlib import engine
+    from cmlib import store as stores
     from cmlib.experiment import Experiment
 
     for name, version in engine.versions().items():
         print(f"ok    {name} {version}")
-    print(f"ok    device {engine.device_name(engine.choose_device('auto'))}, {os.cpu_count()} cores, {torch.get_num_threads()} threads")
+    device = engine.device_name(engine.choose_device("auto"))
+    print(f"ok    device {device}, {os.cpu_count()} cores, {torch.get_num_threads()} threads")
     for row in data.describe(data_root):
         found = row["where"] != "not found"
         print(f"{'ok  ' if found else 'none'}  data set {row['name']}: {row['where']}")
@@ -136,9 +140,8 @@ def doctor(data_root: DataRoot = None, store: Annotated[str | None, typer.Option
     stores.Store(folder).check_writable()
     print(f"ok    store {folder} can be written")
     made = engine.run(Experiment(profile="smoke", method="naive"), progress=False)
-    images = sum(made.data["train_rows_used"] for _ in range(1))
-    seconds = sum(sum(task) for task in made.seconds_per_epoch)
-    print(f"ok    training: {images / seconds:.0f} digits images a second")
+    speed = made.data["train_rows_used"] / sum(sum(task) for task in made.seconds_per_epoch)
+    print(f"ok    training: {speed:.0f} digits images a second")
 
 
 @app.command()
@@ -147,7 +150,8 @@ def report(
     seeds: Annotated[int, typer.Option(help="Seeds of the digits table, from 0 on.")] = 1,
 ) -> None:
     """Print two tables: digits, measured on this machine; CIFAR-10, the paper's values beside the committed runs."""
-    from cmlib import report as reports, store as stores
+    from cmlib import report as reports
+    from cmlib import store as stores
 
     folder = Path(store) if store else stores.default_folder()
     print(reports.digits_table(stores.Store(folder), seeds))
@@ -157,7 +161,7 @@ def report(
 
 @app.command()
 def publish(
-    source: Annotated[str, typer.Argument(help="A store, or one result file.")],
+    source: Annotated[str, typer.Argument(help="A store, or one result file.")] = "runs",
     target: Annotated[str, typer.Option(help="Where the committed results lie.")] = "book/results",
 ) -> None:
     """Validate results and copy them to the committed ones."""

@@ -24,7 +24,6 @@ from cmlib.imagefiles import KEYS, Arrays, Layout, Source, one_line
 
 log = logging.getLogger("cmlib")
 
-
 CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 _CIFAR100 = (
     "apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly camel can "
@@ -193,9 +192,7 @@ def _fifth(y: np.ndarray, class_names: tuple[str, ...]) -> list[int]:
     """Return a fifth of each class (at least one image) as test counts; a class of one image cannot be split."""
     counts = np.bincount(y, minlength=len(class_names))
     if counts.min() < 2:
-        raise DataError(
-            f"class '{class_names[int(counts.argmin())]}' has {counts.min()} image: too few for a test split"
-        )
+        raise DataError(f"class '{class_names[int(counts.argmin())]}' has {counts.min()} image: too few for a test split")
     return [max(1, round(int(count) / 5)) for count in counts]
 
 
@@ -274,13 +271,14 @@ def _labels(value: Any, what: str, n: int) -> np.ndarray:
 
 def _load_folder(path: Path, cache: Any, size: int | None) -> ImageData:
     """Return a folder of images as a data set that bears the folder's name."""
-    source = imagefiles.list_folder(path)
+    with imagefiles.readable():
+        source = imagefiles.list_folder(path)
     if not source.test:
         y = np.array(source.labels[0])
         train, test = stratified_split(y, _fifth(y, source.class_names))
-        files, labels = (tuple(tuple(source.train[i] for i in part) for part in (train, test))), (y[train], y[test])
-        chosen = tuple(labels[0].tolist()), tuple(labels[1].tolist())
-        source = replace(source, train=files[0], test=files[1], labels=chosen)
+        files = [tuple(source.train[i] for i in part) for part in (train, test)]
+        labels = tuple(y[train].tolist()), tuple(y[test].tolist())
+        source = replace(source, train=files[0], test=files[1], labels=labels)
     name = re.sub(r"[^a-z0-9]+", "-", path.resolve().name.lower()).strip("-") or "images"
     name = f"folder-{name}" if name in (*KNOWN, "arrays") else name
     arrays, digest = imagefiles.cached(name, source, None, cache, size)
@@ -315,8 +313,7 @@ def _load_known(known: Known, data_root: Any, cache: Any) -> ImageData:
             source = imagefiles.download(layout, root or _downloads(cache))
         except DataError as error:
             raise DataError(
-                f"{layout.name} was not found{_tried(layout, root)} and could not be downloaded "
-                f"({error}): {_how(layout)}"
+                f"{layout.name} was not found{_tried(layout, root)} and could not be downloaded ({error}): {_how(layout)}"
             ) from None
     if source.note:
         log.warning(source.note)
@@ -324,6 +321,8 @@ def _load_known(known: Known, data_root: Any, cache: Any) -> ImageData:
     class_names = known.class_names
     if layout.name == "tiny-imagenet":
         class_names = imagefiles.tiny_names(source) or class_names
+    if len(class_names) != layout.classes:
+        raise DataError(f"{source.folder} names {len(class_names)} classes; {layout.name} has {layout.classes}")
     return _finish(layout.name, arrays, class_names, known.augmentation, known.mean, known.std, digest)
 
 
@@ -331,7 +330,8 @@ def _find(layout: Layout, root: Path | None, cache: Any) -> Source | None:
     """Look in the data root, then among earlier downloads."""
     places = [root] if root else []
     places += [_downloads(cache)] if _downloads(cache).is_dir() else []
-    return next((source for place in places if (source := imagefiles.find(layout, place)) is not None), None)
+    with imagefiles.readable():
+        return next((source for place in places if (source := imagefiles.find(layout, place)) is not None), None)
 
 
 def _downloads(cache: Any) -> Path:
@@ -411,15 +411,11 @@ def check(name: str, arrays: Arrays, class_names: tuple[str, ...]) -> None:
         y = arrays[f"y_{split}"]
         wrong = np.flatnonzero((y < 0) | (y >= len(class_names)))
         if len(wrong):
-            raise DataError(
-                f"{name}: {split} label {y[wrong[0]]} (image {wrong[0]}) is not in 0..{len(class_names) - 1}"
-            )
+            raise DataError(f"{name}: {split} label {y[wrong[0]]} (image {wrong[0]}) is not in 0..{len(class_names) - 1}")
         empty = np.flatnonzero(np.bincount(y, minlength=len(class_names)) == 0)
         if len(empty):
             more = f" and {len(empty) - 1} more" if len(empty) > 1 else ""
-            raise DataError(
-                f"{name}: the {split} split has no image of class {empty[0]} '{class_names[empty[0]]}'{more}"
-            )
+            raise DataError(f"{name}: the {split} split has no image of class {empty[0]} '{class_names[empty[0]]}'{more}")
 
 
 def _finish(

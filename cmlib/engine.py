@@ -11,7 +11,7 @@ import os
 import platform
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -30,6 +30,7 @@ from cmlib.methods.base import Method
 from cmlib.scenario import Scenario, Task
 from cmlib.store import DIVERGED, FINISHED, Run, Store, committed, default_folder, run_id, write_atomically
 
+AfterTask = Callable[[Method, Task], None]
 EVAL_BATCH = 500  # images
 VERSION = "0.1.0"
 
@@ -71,8 +72,9 @@ def train(
     device: str = "auto",
     progress: bool | None = None,
     need_method: bool = True,
+    after_task: AfterTask | None = None,
 ) -> tuple[Run, Method]:
-    """As `run`, and also return the trained method, for a look inside."""
+    """As `run`, and also return the trained method, for a look inside; `after_task(method, task)` is called after each task."""
     images = load_data(experiment, data, data_root)
     target = choose_device(device)
     shelf = store if isinstance(store, Store) or store is None else Store(store)
@@ -84,15 +86,18 @@ def train(
     if shelf is not None:
         shelf.check_writable()
     with threads_for(images) as threads, tqdm(**_bar(experiment, progress)) as bar:
-        position = _loop(experiment, method, Checkpoint.of(shelf, experiment, images), bar)
+        checkpoint = Checkpoint.of(shelf, experiment, images)
+        position = _loop(experiment, method, checkpoint, bar, after_task)
     made = _result(experiment, method, images, position, target, threads)
     if shelf is not None:
         shelf.save(made, experiment, images.digest)
-        Checkpoint.of(shelf, experiment, images).remove()
+        checkpoint.remove()
     return made, method
 
 
-def _loop(experiment: Experiment, method: Method, checkpoint: Checkpoint, bar: Any) -> Position:
+def _loop(
+    experiment: Experiment, method: Method, checkpoint: Checkpoint, bar: Any, after_task: AfterTask | None = None
+) -> Position:
     """All tasks, all epochs: the heart of every run."""
     position, optimizer = checkpoint.resume(method)
     bar.update(position.task * experiment.epochs + position.epoch)
@@ -113,6 +118,8 @@ def _loop(experiment: Experiment, method: Method, checkpoint: Checkpoint, bar: A
         method.eval()
         method.end_task(task)
         _measure(method, tasks[: task.index + 1], position)
+        if after_task is not None:
+            after_task(method, task)
         position.task, position.epoch, optimizer = task.index + 1, 0, None
     return position
 
@@ -303,7 +310,9 @@ def commit() -> str:
     here = Path(__file__).resolve().parent
     if not (here.parent / ".git").exists():
         return ""
-    found = subprocess.run(["git", "-C", str(here), "rev-parse", "--short=10", "HEAD"], capture_output=True, text=True, check=False)
+    found = subprocess.run(
+        ["git", "-C", str(here), "rev-parse", "--short=10", "HEAD"], capture_output=True, text=True, check=False
+    )
     return found.stdout.strip()
 
 
@@ -323,5 +332,3 @@ def load_or_run(
             if found:
                 return found[-1]
     return run(experiment, data, data_root, shelf, device)
-
-

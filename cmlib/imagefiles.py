@@ -7,6 +7,7 @@ nothing is half used. Decoded arrays are cached, checked against the source file
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
@@ -28,7 +29,7 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from cmlib.errors import DataError
+from cmlib.errors import DataError, OptionError
 
 log = logging.getLogger("cmlib")
 
@@ -71,10 +72,8 @@ class Source:
 
     def fingerprint(self) -> list[tuple[str, int, int]]:
         """Name, size in bytes and time in ns of every file: what a cache file is checked against."""
-        try:
+        with readable():
             stats = [(path, path.stat()) for path in (*self.train, *self.test)]
-        except OSError as error:
-            raise DataError(f"cannot read {error.filename}: {one_line(error.strerror)}") from None
         start = len(str(self.folder)) + 1
         return [(str(path)[start:], stat.st_size, stat.st_mtime_ns) for path, stat in stats]
 
@@ -83,6 +82,15 @@ def one_line(text: object) -> str:
     """Return `text` on one line, at most 160 characters."""
     line = " ".join(str(text).split())
     return line if len(line) <= 160 else line[:157] + "..."
+
+
+@contextlib.contextmanager
+def readable() -> Iterator[None]:
+    """Turn what the operating system refuses into a `DataError` that names the file."""
+    try:
+        yield
+    except OSError as error:
+        raise DataError(f"cannot read {error.filename}: {one_line(error.strerror or error)}") from None
 
 
 # ---------------------------------------------------------------- looking for a known data set
@@ -185,7 +193,7 @@ def _check_shards(place: Path, split: str, files: list[Path], name: str) -> None
     if not shards:
         return
     totals = {int(shard["total"]) for shard in shards}
-    if len(totals) > 1 or len(shards) < len(files):
+    if len(totals) > 1 or len({shard["index"] for shard in shards}) < len(files):
         raise DataError(f"{name}: {place} mixes two sets of {split} parquet files; keep one of them")
     missing = sorted(set(range(max(totals))) - {int(shard["index"]) for shard in shards})
     if missing:
@@ -224,9 +232,7 @@ def _class_names(path: Path) -> tuple[str, ...]:
     """Return the names of the class folders, sorted; at least two are needed."""
     names = tuple(sorted(sub.name for sub in _folders(path)))
     if len(names) < 2:
-        raise DataError(
-            f"{path} holds {len(names)} class folders; needed: two or more, each full of images of one class"
-        )
+        raise DataError(f"{path} holds {len(names)} class folders; needed: two or more, each full of images of one class")
     return names
 
 
@@ -249,23 +255,21 @@ def image_files(folder: Path) -> list[Path]:
     for place, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith((".", "__")))
         found += [
-            Path(place, name)
-            for name in names
-            if not name.startswith(".") and os.path.splitext(name)[1].lower() in IMAGE_ENDINGS
+            Path(place, name) for name in names if not name.startswith(".") and os.path.splitext(name)[1].lower() in IMAGE_ENDINGS
         ]
     return sorted(found)
 
 
 def list_tiny(folder: Path) -> Source:
     """List the official `tiny-imagenet-200` folder; labels number the sorted wnids. The test split is val/."""
-    wnids = tuple(sorted((folder / "wnids.txt").read_text().split()))
+    wnids = tuple(sorted((folder / "wnids.txt").read_text(encoding="utf-8", errors="replace").split()))
     if not (folder / "train").is_dir() or not (folder / "val").is_dir():
         raise DataError(f"tiny-imagenet: {folder} is incomplete, it lacks train/ or val/; extract the archive again")
     train, labels = _class_files(folder / "train", wnids)
     notes = folder / "val" / "val_annotations.txt"
     if notes.is_file() and (folder / "val" / "images").is_dir():
         number = {wnid: label for label, wnid in enumerate(wnids)}
-        rows = [line.split("\t") for line in notes.read_text().splitlines() if line.strip()]
+        rows = [line.split("\t") for line in notes.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
         strange = next((row for row in rows if len(row) < 2 or row[1] not in number), None)
         if strange is not None:
             raise DataError(f"tiny-imagenet: {notes} has a line that names no class: '{one_line(strange)}'")
@@ -346,10 +350,8 @@ def decode(raw: bytes, what: str, size: int | None = None) -> np.ndarray:
 
 def _file_rows(files: tuple[Path, ...], labels: tuple[int, ...]) -> Iterator[tuple[str, bytes, int]]:
     for path, label in zip(files, labels, strict=True):
-        try:
+        with readable():
             raw = path.read_bytes()
-        except OSError as error:
-            raise DataError(f"cannot read {path}: {one_line(error.strerror)}") from None
         yield str(path), raw, label
 
 
@@ -404,7 +406,7 @@ class _SafeUnpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         if module in ("numpy.core.multiarray", "numpy._core.multiarray") and name == "_reconstruct":
-            return np.empty(0).__reduce__()[0]  # type: ignore[index]
+            return np.empty(0).__reduce__()[0]
         if module == "numpy" and name in ("ndarray", "dtype"):
             return getattr(np, name)
         if (module, name) == ("_codecs", "encode"):
@@ -443,18 +445,20 @@ def count_images(source: Source) -> tuple[int, int] | None:
 
 def tiny_names(source: Source) -> tuple[str, ...]:
     """Return TinyImageNet's class names: words from classes.json or words.txt, else wnids, else nothing."""
-    file = next(
-        (p for p in (source.folder / "classes.json", source.train[0].parent / "classes.json") if p.is_file()), None
-    )
+    file = next((p for p in (source.folder / "classes.json", source.train[0].parent / "classes.json") if p.is_file()), None)
     if file is not None:
         try:
             words = json.loads(file.read_text(encoding="utf-8"))["words"]
+            if not isinstance(words, list):
+                raise ValueError("words is no list")
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise DataError(f"cannot read {file}: {one_line(error)}; mend or remove it") from None
         return _short(words)
     words_file = source.folder / "words.txt"
     if source.class_names and words_file.is_file():
-        lines = (line.split("\t", 1) for line in words_file.read_text(encoding="utf-8").splitlines() if "\t" in line)
+        lines = (
+            line.split("\t", 1) for line in words_file.read_text(encoding="utf-8", errors="replace").splitlines() if "\t" in line
+        )
         table = {wnid: text for wnid, text in lines}
         return _short([table.get(wnid, wnid) for wnid in source.class_names])
     return source.class_names
@@ -520,6 +524,8 @@ def probe(url: str) -> None:
 
 def cache_folder(cache: str | os.PathLike[str] | None = None) -> Path:
     """Return the cache folder: the argument, CMLIB_CACHE, or the user's own (~/.cache)."""
+    if cache is not None and not isinstance(cache, str | os.PathLike):
+        raise OptionError(f"cache must be a folder, or False to keep nothing, not {one_line(repr(cache))}")
     given = cache or os.environ.get("CMLIB_CACHE")
     if given:
         return Path(given).expanduser()
@@ -575,7 +581,8 @@ def write_cache(path: Path, key: str, arrays: Arrays, digest: str) -> None:
     except OSError as error:
         log.warning("decoded images are not kept: cannot write %s (%s)", path.parent, one_line(error.strerror or error))
     finally:
-        part.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            part.unlink()
 
 
 def _checksum(arrays: Arrays) -> dict[str, list[Any]]:

@@ -40,18 +40,23 @@ class TaskBatchNorm2d(nn.Module):
             return
         norm = nn.BatchNorm2d(self.features)
         if self.kind == "stats" and len(self.norms):
-            first = self.norms[0]
-            norm.weight, norm.bias = first.weight, first.bias  # one affine map for all tasks
+            norm.weight, norm.bias = self.norm_of(0).weight, self.norm_of(0).bias  # one affine map for all tasks
         elif len(self.norms):
             for parameter in self.norms[-1].parameters():
                 parameter.requires_grad_(False)
         self.norms.append(norm)
         self.task = len(self.norms) - 1
 
+    def norm_of(self, task: int) -> nn.BatchNorm2d:
+        """The norm of one task."""
+        norm = self.norms[task]
+        assert isinstance(norm, nn.BatchNorm2d)
+        return norm
+
     def forward(self, x: Tensor) -> Tensor:
         if self.past:
             return self._past_blocks(x)
-        norm = self.norms[self.task]
+        norm = self.norm_of(self.task)
         frozen = self.kind != "shared" and self.task < len(self.norms) - 1
         if not frozen:
             return norm(x)
@@ -59,9 +64,9 @@ class TaskBatchNorm2d(nn.Module):
 
     def folded(self, tasks: int) -> tuple[Tensor, Tensor]:
         """The frozen norms of the first tasks as affine maps: scale and shift, each [t, C]."""
-        norms = [self.norms[i] for i in range(tasks)]
-        mean = torch.stack([norm.running_mean for norm in norms])
-        deviation = torch.stack([norm.running_var + norm.eps for norm in norms]).sqrt()
+        norms = [self.norm_of(i) for i in range(tasks)]
+        mean = torch.stack([norm.get_buffer("running_mean") for norm in norms])
+        deviation = torch.stack([norm.get_buffer("running_var") + norm.eps for norm in norms]).sqrt()
         scale = torch.stack([norm.weight for norm in norms]) / deviation
         return scale, torch.stack([norm.bias for norm in norms]) - mean * scale
 
@@ -103,7 +108,16 @@ class ResNet20(nn.Module):
         check_name("batch_norm", norm, BATCH_NORMS)
         self.conv = nn.Conv2d(channels, 16, 3, 1, 1, bias=False)
         self.norm = TaskBatchNorm2d(16, norm)
-        widths = [(16, 16, 1), (16, 16, 1), (16, 16, 1), (16, 32, 2), (32, 32, 1), (32, 32, 1), (32, 64, 2), (64, 64, 1)]
+        widths = [
+            (16, 16, 1),
+            (16, 16, 1),
+            (16, 16, 1),
+            (16, 32, 2),
+            (32, 32, 1),
+            (32, 32, 1),
+            (32, 64, 2),
+            (64, 64, 1),
+        ]
         self.blocks = nn.Sequential(*(Block(a, b, stride, norm) for a, b, stride in [*widths, (64, 64, 1)]))
         for module in self.modules():
             if isinstance(module, nn.Conv2d):

@@ -1,8 +1,8 @@
 """The chapters as files: write one, refresh stored outputs, run all with other parameters, check them.
 
-    python -m cmlib.notebooks refresh [chapter ...]                    run in place, store outputs that never change by chance
-    python -m cmlib.notebooks execute [--profile P] [-p name=value] [--out DIR] [chapter ...]      run into another folder
-    python -m cmlib.notebooks check [chapter ...]                      metadata, sizes, alt texts, tags
+    python -m cmlib.notebooks refresh [chapter ...]     run in place; two runs store the same bytes
+    python -m cmlib.notebooks execute [--profile P] [-p name=value] [--out DIR] [chapter ...]    run into a folder
+    python -m cmlib.notebooks check [chapter ...]       metadata, sizes, alt texts, tags
 
 A chapter is named by its file or by its number (``04``); without names all of ``book/NN_*.ipynb`` are meant.
 Chapters are written as Python scripts with `new_chapter` and then refreshed::
@@ -35,7 +35,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cmlib.errors import CmlibError, OptionError, nearest
+from cmlib.errors import CmlibError, OptionError, check_name, nearest
 from cmlib.plots.page import PROFILES
 
 REPOSITORY = "https://github.com/centroids-matching/centroids-matching-book"
@@ -131,7 +131,7 @@ def _read(path: Path) -> Any:
 
     try:
         return nbformat.read(path, as_version=4)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, nbformat.ValidationError) as error:
         raise CmlibError(f"{path.name} is not a readable notebook: {str(error).splitlines()[0]}") from None
 
 
@@ -315,7 +315,12 @@ def _execute_one(path: Path, target: Path, values: Mapping[str, Any]) -> Path:
     os.environ.update(_kernel_environment())
     try:
         papermill.execute_notebook(
-            str(path), str(target), parameters=dict(values), kernel_name="python3", progress_bar=False, cwd=str(path.parent)
+            str(path),
+            str(target),
+            parameters=dict(values),
+            kernel_name="python3",
+            progress_bar=False,
+            cwd=str(path.parent),
         )
     except papermill.PapermillExecutionError as error:
         raise RuntimeError(f"{path.name}: cell {error.cell_index} raised {error.ename}: {error.evalue}") from None
@@ -340,10 +345,8 @@ def typed_parameters(path: Path, given: Mapping[str, str]) -> dict[str, Any]:
             allowed = ", ".join(known) or "none"
             raise OptionError(f"{path.name} has no parameter '{name}'; it has: {allowed}.{nearest(name, known)}")
         values[name] = _convert(name, text, _type_name(known[name]))
-    if "profile" in values and values["profile"] not in PROFILES:
-        raise OptionError(
-            f"unknown profile '{values['profile']}'; allowed: {', '.join(PROFILES)}.{nearest(values['profile'], PROFILES)}"
-        )
+    if "profile" in values:
+        check_name("profile", values["profile"], PROFILES)
     return values
 
 
@@ -437,7 +440,7 @@ def _report(problems: Sequence[str], count: int) -> int:
     for problem in problems:
         print(problem)
     if not problems:
-        print(f"{count} chapters: nothing to complain about")
+        print(f"{count} {'chapter' if count == 1 else 'chapters'}: nothing to complain about")
     return 1 if problems else 0
 
 

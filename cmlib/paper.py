@@ -83,5 +83,7 @@ def cells(scenarios: Sequence[str] = ("til", "cil")) -> list[tuple[str, str]]:
 def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Columns of plain text, two spaces apart."""
     widths = [max(len(line[i]) for line in [header, *rows]) for i in range(len(header))]
-    lines = ["  ".join(value.ljust(width) for value, width in zip(line, widths, strict=True)).rstrip() for line in [header, *rows]]
+    lines = [
+        "  ".join(value.ljust(width) for value, width in zip(line, widths, strict=True)).rstrip() for line in [header, *rows]
+    ]
     return "\n".join([lines[0], "  ".join("-" * width for width in widths), *lines[1:]])

@@ -42,8 +42,8 @@ def cifar10_table(stores: Sequence[Store]) -> str:
         ours, smaller = _found(stores, full), _found(stores, small)
         texts = [paper.mean_and_spread([getattr(one, name) for one in runs]) for runs in (ours, smaller) for name in NAMES]
         rows.append((scenario, METHODS[method].title, *(paper.printed(value) for value in printed), *texts))
-    header = ("scenario", "method", "accuracy: paper", "bwt: paper", "accuracy: ours", "bwt_final: ours")
-    header += ("accuracy: ours, small", "bwt_final: ours, small")
+    header = ["scenario", "method", "accuracy: paper", "bwt: paper", "accuracy: ours", "bwt_final: ours"]
+    header += ["accuracy: ours, small", "bwt_final: ours, small"]
     note = "ours, small: 1,000 training images a class and 5 epochs instead of 5,000 and 10; not comparable with the paper"
     return f"CIFAR-10 (percent)\n{paper.text_table(header, rows)}\n{note}"
 

@@ -60,7 +60,7 @@ class Option:
         if isinstance(value, bool) or (self.kind is int and isinstance(value, float) and not value.is_integer()):
             return None
         try:
-            return self.kind(value)  # type: ignore[call-arg]
+            return self.kind(value)
         except (TypeError, ValueError):
             return None
 
@@ -178,9 +178,7 @@ class Method(nn.Module):
         """SGD over everything that learns, made anew for each task (the optimizer's state is not carried over)."""
         learning = [parameter for parameter in self.parameters() if parameter.requires_grad]
         option = self.option
-        return torch.optim.SGD(
-            learning, option["lr"], option["momentum"], weight_decay=option["weight_decay"], fused=True
-        )
+        return torch.optim.SGD(learning, option["lr"], option["momentum"], weight_decay=option["weight_decay"], fused=True)
 
     def step(self, optimizer: torch.optim.Optimizer, x: Tensor, y: Tensor, task: Task) -> Tensor:
         """One gradient step; returns the loss, detached, on the device."""

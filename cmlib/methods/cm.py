@@ -48,7 +48,7 @@ class CentroidsMatching(Method):
     summary = "match class centroids in an embedding space whose past parts are held in place"
     source = "Pomponi, Scardapane and Uncini (2022)"
     options = OPTIONS
-    defaults = {"til": {"head": "mlp", "batch_norm": "private"}, "cil": {"head": "mlp"}}  # noqa: RUF012
+    defaults = {"til": {"head": "mlp", "batch_norm": "private"}, "cil": {"head": "mlp"}}
     shares_hidden_layer = False
 
     def __init__(self, options: Mapping[str, Any], scenario: Scenario) -> None:

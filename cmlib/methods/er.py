@@ -27,7 +27,7 @@ class ExperienceReplay(Method):
     summary = "mix exemplars of past tasks into every batch"
     source = "Chaudhry et al. (2019)"
     options = MEMORY_OPTIONS
-    defaults = {"cil": {"batch_split": "half"}}  # noqa: RUF012
+    defaults = {"cil": {"batch_split": "half"}}
 
     def __init__(self, options: Mapping[str, Any], scenario: Scenario) -> None:
         super().__init__(options, scenario)

@@ -19,7 +19,8 @@ _HOME = {
     ),
     "geometry": ("Projection", "Space", "disagreement", "project", "voronoi_cells"),
     "page": ("PROFILES", "say", "setup", "show"),
-    "player": ("player", "space_player", "svg_matrix", "svg_scatter"),
+    "player": ("space_player",),  # the function `player` itself is cm.player: here the name means the module
+    "svg": ("svg_matrix", "svg_scatter"),
 }
 _WHERE = {name: module for module, names in _HOME.items() for name in names}
 

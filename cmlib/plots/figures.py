@@ -14,10 +14,19 @@ from numpy.typing import ArrayLike
 from cmlib.errors import DataError
 from cmlib.plots import geometry
 from cmlib.plots.geometry import Array, Projection, Space
-from cmlib.plots.style import INK, PALETTE, WIDTH, class_colour, class_marker, styled, task_colour
+from cmlib.plots.style import (
+    ACCURACY_STOPS,
+    INK,
+    PALETTE,
+    WIDTH,
+    accuracy_colours,
+    class_colour,
+    class_marker,
+    styled,
+    task_colour,
+)
 
-# Low accuracy is pale sand, high accuracy deep blue; the numbers inside change colour with the cell.
-ACCURACY_MAP = LinearSegmentedColormap.from_list("accuracy", ["#efe3c8", "#9fb6d6", "#3a4eff", "#20278a"])
+ACCURACY_MAP = LinearSegmentedColormap.from_list("accuracy", ACCURACY_STOPS)
 
 
 def _matrices(matrix: Any) -> list[tuple[str, Array]]:
@@ -41,7 +50,9 @@ def accuracy_matrix(R: Any, title: str = "", columns: int = 2) -> Figure:
     rows = -(-len(matrices) // columns)
     side = WIDTH / columns if columns > 1 else 4.4
     with styled():
-        fig = Figure(figsize=(side * columns, (side * 0.96 + 0.1) * rows + (0.35 if title else 0)), layout="constrained")
+        fig = Figure(
+            figsize=(side * columns, (side * 0.96 + 0.1) * rows + (0.35 if title else 0)), layout="constrained"
+        )
         axes = fig.subplots(rows, columns, squeeze=False).ravel()
         for k, (ax, (name, r)) in enumerate(zip(axes, matrices, strict=False)):
             _matrix_panel(ax, r, name, left=k % columns == 0)
@@ -60,7 +71,7 @@ def _matrix_panel(ax: Axes, r: Array, name: str, left: bool) -> None:
     for i in range(n):
         for j in range(i + 1):
             if np.isfinite(r[i, j]):
-                ink = "white" if r[i, j] > 55 else "#333333"
+                ink = accuracy_colours(r[i, j])[1]
                 ax.text(j, i, f"{r[i, j]:.0f}", ha="center", va="center", color=ink, fontsize=size)
     ax.set_xticks(range(n), [str(j + 1) for j in range(n)])
     ax.set_yticks(range(n), [str(i + 1) for i in range(n)])
@@ -87,7 +98,9 @@ def forgetting_curves(runs: Mapping[str, ArrayLike], title: str = "", columns: i
         fig = Figure(figsize=(WIDTH, 2.7 * rows + (0.35 if title else 0)), layout="constrained")
         axes = fig.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).ravel()
         for k, (ax, (name, r)) in enumerate(zip(axes, runs.items(), strict=False)):
-            _curves_panel(ax, np.asarray(r, dtype=np.float64), name, left=k % columns == 0, low=k >= len(runs) - columns)
+            _curves_panel(
+                ax, np.asarray(r, dtype=np.float64), name, left=k % columns == 0, low=k >= len(runs) - columns
+            )
         for ax in axes[len(runs) :]:
             ax.set_axis_off()
         if title:
@@ -105,8 +118,9 @@ def _curves_panel(ax: Axes, r: Array, name: str, left: bool, low: bool) -> None:
         ax.plot(after[j:], lines.mean(axis=0), color=colour, marker="o", markersize=6)
         if len(r) > 1:
             ax.fill_between(after[j:], lines.min(axis=0), lines.max(axis=0), color=colour, alpha=0.2, linewidth=0)
-        ax.annotate(f"task {j + 1}" if n <= 5 and j == 0 else f"{j + 1}", (j + 1, lines[:, 0].mean()), (0, 7),
-                    textcoords="offset points", color=colour, ha="center", fontsize=11)  # fmt: skip
+        name = f"task {j + 1}" if j == 0 else str(j + 1)
+        at = (j + 1, lines[:, 0].mean())
+        ax.annotate(name, at, xytext=(-4, 7), textcoords="offset points", ha="left", color=colour, fontsize=11)
     ax.set(ylim=(-3, 113), xlim=(0.6, n + 0.4), xticks=after, yticks=(0, 50, 100))
     ax.grid(axis="y")
     ax.set_title(name)
@@ -117,7 +131,8 @@ def _curves_panel(ax: Axes, r: Array, name: str, left: bool, low: bool) -> None:
         ax.set_ylabel("accuracy, %")
 
 
-def _as_space(frame: Any) -> Space:
+def as_space(frame: Any) -> Space:
+    """A `Space` from a `Space`, a mapping of its fields, or a tuple as in `embedding_space`."""
     if isinstance(frame, Space):
         return frame
     if isinstance(frame, Mapping):
@@ -135,12 +150,12 @@ def embedding_space(
     title: str = "",
     columns: int = 2,
 ) -> Figure:
-    """Small multiples of an embedding space: points, centroids and Voronoi cells, all in the PCA basis of the last frame.
+    """Small multiples of an embedding space: points, centroids, Voronoi cells, all in the PCA basis of the last frame.
 
     A frame is a `Space` or a tuple ``(points [n, E], labels [n], centroids [K, E][, classes [K]][, title])``. What the
     picture cannot show (variance left out, cells that are wrong) is in ``fig.cm_caption``, which `show` prints.
     """
-    spaces = [_as_space(frame) for frame in frames]
+    spaces = [as_space(frame) for frame in frames]
     view = geometry.project(spaces)
     columns = min(columns, len(spaces))
     rows = -(-len(spaces) // columns)
@@ -154,8 +169,8 @@ def embedding_space(
         _class_legend(fig, spaces, classes_per_task, class_names)
         if title:
             fig.suptitle(title, x=0.01, ha="left")
-    fig.cm_caption = view.caption()  # type: ignore[attr-defined]
-    fig.cm_projection = view  # type: ignore[attr-defined]
+    fig.cm_caption = view.caption()
+    fig.cm_projection = view
     return fig
 
 
@@ -166,9 +181,17 @@ def _space_panel(ax: Axes, space: Space, view: Projection, k: int, per_task: int
             ax.plot(*np.vstack([cell, cell[:1]]).T, color=INK, alpha=0.5, linewidth=0.7)
     for label in np.unique(space.labels):
         at = view.points[k][space.labels == label]
-        ax.scatter(*at.T, s=11, color=class_colour(label, per_task), marker=class_marker(label, per_task), linewidths=0)
+        ax.scatter(
+            at[:, 0],
+            at[:, 1],
+            s=11,
+            color=class_colour(label, per_task),
+            marker=class_marker(label, per_task),
+            linewidths=0,
+        )
     for label, at in zip(space.classes, view.centroids[k], strict=True):
-        ax.scatter(*at, s=130, marker="P", color=class_colour(label, per_task), edgecolor="white", linewidth=1.6, zorder=4)
+        colour = class_colour(label, per_task)
+        ax.scatter(at[0], at[1], s=150, marker="P", facecolor="white", edgecolor=colour, linewidth=1.8, zorder=4)
     x0, x1, y0, y1 = view.extent
     ax.set(xlim=(x0, x1), ylim=(y0, y1), xticks=(), yticks=())
     ax.spines[:].set_visible(False)
@@ -256,7 +279,9 @@ def moons_decision(
     columns = min(columns, len(panels))
     rows = -(-len(panels) // columns)
     with styled():
-        fig = Figure(figsize=(WIDTH, (WIDTH / columns * 0.82 + 0.3) * rows + (0.35 if title else 0)), layout="constrained")
+        fig = Figure(
+            figsize=(WIDTH, (WIDTH / columns * 0.82 + 0.3) * rows + (0.35 if title else 0)), layout="constrained"
+        )
         axes = fig.subplots(rows, columns, squeeze=False).ravel()
         for ax, panel in zip(axes, panels, strict=False):
             _moons_panel(ax, panel, extent, classes_per_task)
@@ -277,8 +302,8 @@ def _moons_panel(ax: Axes, panel: Mapping[str, Any], extent: tuple[float, float,
     for label in np.unique(labels):
         for dim in (True, False):
             at = points[(labels == label) & (faded == dim)]
-            style = {"color": class_colour(label, per_task), "marker": class_marker(label, per_task)}
-            ax.scatter(*at.T, s=16, alpha=0.45 if dim else 1.0, linewidths=0, **style)
+            colour, marker = class_colour(label, per_task), class_marker(label, per_task)
+            ax.scatter(at[:, 0], at[:, 1], s=16, color=colour, marker=marker, alpha=0.45 if dim else 1.0, linewidths=0)
     ax.set(xlim=extent[:2], ylim=extent[2:], xticks=(), yticks=())
     ax.spines[:].set_visible(False)
     ax.set_title(str(panel.get("title", "")))

@@ -24,10 +24,10 @@ _THREADS = {"smoke": 1, "digits": 1, "mini": 2, "paper": 2}  # 8x8 images gain n
 
 # In a dark theme figures are brightened; their backgrounds are transparent, so nothing else has to change.
 _FIGURE_CSS = (
-    ".cm-figure{margin:1em 0;text-align:center}.cm-figure img{max-width:100%;height:auto;background:none}"
-    ".cm-figure figcaption{font-size:.9em;text-align:left;margin-top:.4em}"
+    ".cm-figure{margin:1em 0;text-align:center}.cm-figure img{max-width:100%;height:auto;background:none!important}"
+    ".cm-figure figcaption{font-size:.9em;text-align:left;margin-top:.4em;color:inherit;font-weight:400}"
     "html[data-theme=dark] .cm-figure img,html[theme=dark] .cm-figure img,"
-    "body[data-jp-theme-light=false] .cm-figure img{filter:brightness(1.4);background:none}"
+    "body[data-jp-theme-light=false] .cm-figure img{filter:brightness(1.3)}"
 )
 
 
@@ -142,7 +142,9 @@ def show(fig: Any, alt: str, caption: str | None = None) -> _Output:
     caption = caption if caption is not None else getattr(fig, "cm_caption", None)
     below = f"<figcaption>{html.escape(caption)}</figcaption>" if caption else ""
     alt = " ".join(alt.split())
-    image = f'<img class="dark-light" alt="{html.escape(alt)}" src="data:image/png;base64,{png}" style="max-width:100%">'
+    image = (
+        f'<img class="dark-light" alt="{html.escape(alt)}" src="data:image/png;base64,{png}" style="max-width:100%">'
+    )
     page = f'<style>{_FIGURE_CSS}</style><figure class="cm-figure">{image}{below}</figure>'
     return _Output({"text/html": page, "text/plain": f"[figure] {alt}"})
 

@@ -1,7 +1,7 @@
 """One style for every picture of the book: hue says the task, shade and marker say the class within the task.
 
-The ten colours stay apart under the three common kinds of colour blindness and keep a contrast on white and on the dark
-theme alike. Backgrounds are transparent. Sizes are made for a phone: a figure 6.4 inches wide shrinks to about half there.
+The ten colours stay apart under the three common kinds of colour blindness and keep a contrast on white and on the
+dark theme alike. Backgrounds are transparent. Sizes are made for a phone, where a figure of 6.4 inches shrinks to half.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ PALETTE: tuple[str, ...] = (
 )
 HUES = ("blue", "orange", "green", "purple", "olive")
 INK = "#757575"  # text and axes: readable on white; the page brightens figures in its dark theme
+ACCURACY_STOPS = ("#efe3c8", "#9fb6d6", "#3a4eff", "#20278a")  # 0 % pale sand .. 100 % deep blue, evenly spaced
 MARKERS = ("o", "s")
 WIDTH = 6.4  # inches
 FONT_SIZE = 13
@@ -70,6 +71,15 @@ def class_colour(label: int, classes_per_task: int = 2) -> str:
 def class_marker(label: int, classes_per_task: int = 2) -> str:
     """Circle for the first class of a task, square for the second, and so on in turn."""
     return MARKERS[int(label) % classes_per_task % 2]
+
+
+def accuracy_colours(percent: float) -> tuple[str, str]:
+    """Fill and text colour of an accuracy in percent."""
+    place = min(max(percent, 0.0), 100.0) / 100.0 * (len(ACCURACY_STOPS) - 1)
+    low = min(int(place), len(ACCURACY_STOPS) - 2)
+    ends = [[int(ACCURACY_STOPS[k][i : i + 2], 16) for i in (1, 3, 5)] for k in (low, low + 1)]
+    mixed = [round(a + (b - a) * (place - low)) for a, b in zip(*ends, strict=True)]
+    return "#" + "".join(f"{v:02x}" for v in mixed), "#ffffff" if percent > 55 else "#333333"
 
 
 def use_style() -> None:

@@ -1,0 +1,197 @@
+"""Run parts of the test suite one after the other, all of them, and print the time of each: parts.py lint units ...
+
+The exit code is 0 only when every part passed. Chromium may be absent: the browser part then says that it was skipped,
+which is a failure where CMLIB_NEED_BROWSER is set. pytest's "no tests collected" counts as success ("none").
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree as ElementTree
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+BIN = Path(sys.executable).absolute().parent
+SOURCES = ["cmlib", "tests", "book", ".ci"]
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+NO_BROWSER = "browser tests skipped: no Chromium"
+NONE_COLLECTED = 5
+
+UNITS = "not slow and not browser and not faults and not engines and not site"
+PARALLEL = ["-n", "2", "--dist", "loadfile"]
+NBVAL = ["--nbval-lax", "--nbval-current-env", "--nbval-cell-timeout=300"]
+COUNTS = ("passed", "failed", "skipped")
+
+
+@dataclass
+class Result:
+    """What a part came to: `word` is passed, FAILED, none or skipped; `counts` are pytest's passed, failed, skipped."""
+
+    word: str = "none"
+    counts: tuple[int, int, int] = (0, 0, 0)
+    seconds: float = 0.0
+
+    def add(self, other: Result) -> None:
+        """Take in a further command of the same part; the worst word stays."""
+        order = ("none", "passed", "skipped", "FAILED")
+        self.word = max(self.word, other.word, key=order.index)
+        first, second, third = (a + b for a, b in zip(self.counts, other.counts, strict=True))
+        self.counts = (first, second, third)
+
+
+# --- commands ------------------------------------------------------------------------------------------------------
+
+
+def environment() -> dict[str, str]:
+    """The environment of every part: the programs of this Python first, one thread, no progress bars."""
+    path = f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}"
+    return {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1", "TQDM_DISABLE": "1"}
+
+
+def command(*words: str, **extra: str) -> Result:
+    """Run one command that either works or fails."""
+    print("$", Path(words[0]).name, *words[1:], flush=True)
+    done = subprocess.run(words, cwd=ROOT, env={**environment(), **extra}, check=False)
+    return Result("passed" if done.returncode == 0 else "FAILED")
+
+
+def pytest(*words: str, **extra: str) -> Result:
+    """Run pytest; its counts come from the JUnit file that it writes."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder, "report.xml")
+        line = [sys.executable, "-m", "pytest", "-q", *words]
+        print("$ pytest", " ".join(words), flush=True)
+        store = {"CMLIB_STORE": f"{folder}/runs"}  # a local store of runs must not decide a test
+        full = {**environment(), **store, **extra}
+        code = subprocess.run([*line, f"--junitxml={report}"], cwd=ROOT, env=full, check=False).returncode
+        counts = read_counts(report)
+    return Result({0: "passed", NONE_COLLECTED: "none"}.get(code, "FAILED"), counts)
+
+
+def read_counts(report: Path) -> tuple[int, int, int]:
+    """Passed, failed and skipped tests of a JUnit file; zeros when pytest did not get so far."""
+    if not report.is_file():
+        return 0, 0, 0
+    suites = ElementTree.parse(report).getroot().iter("testsuite")
+    total = failed = skipped = 0
+    for suite in suites:
+        total += int(suite.get("tests", 0))
+        failed += int(suite.get("failures", 0)) + int(suite.get("errors", 0))
+        skipped += int(suite.get("skipped", 0))
+    return max(0, total - failed - skipped), failed, skipped
+
+
+def chromium() -> str | None:
+    """The first Chromium on the PATH, or None."""
+    return next((found for name in BROWSERS if (found := shutil.which(name))), None)
+
+
+# --- parts ---------------------------------------------------------------------------------------------------------
+
+
+def lint() -> list[Result]:
+    python = sys.executable
+    sources = [name for name in SOURCES if (ROOT / name).exists()]
+    notebooks = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "book").glob("*.ipynb"))
+    done = [
+        command(python, "-m", "ruff", "check", *sources),
+        command(python, "-m", "ruff", "format", "--check", *sources),
+        command(python, "-m", "mypy"),
+        command(str(BIN / "lint-imports")),
+    ]
+    if notebooks:
+        clean = ["-o", "-c", "--preserve-cell-metadata-field", "tags"]
+        done += [command(str(BIN / "nb-clean"), "check", *clean, *notebooks)]
+        done += [command(python, "-m", "cmlib.notebooks", "check")]
+    return done
+
+
+def units() -> list[Result]:
+    return [pytest("tests", "-m", UNITS, *PARALLEL)]
+
+
+def slow() -> list[Result]:
+    return [pytest("tests", "-m", "slow")]
+
+
+def notebooks() -> list[Result]:
+    return [pytest(*NBVAL, *PARALLEL, "book")]
+
+
+def engines() -> list[Result]:
+    return [pytest("tests", "-m", "engines")]
+
+
+def faults() -> list[Result]:
+    return [pytest("tests", "-m", "faults")]
+
+
+def build() -> list[Result]:
+    """The site from nothing (a second build on a broken source would pass); executed chapters stay."""
+    for path in (ROOT / "_build").glob("*"):
+        if path.name != "executed":
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    return [command(str(BIN / "jupyter-book"), "build", ".", "-W", "-n", "--keep-going")]
+
+
+def book() -> list[Result]:
+    return [*build(), pytest("tests", "-m", "site")]
+
+
+def browser() -> list[Result]:
+    needed = bool(os.environ.get("CMLIB_NEED_BROWSER"))
+    if chromium() is None:
+        print(NO_BROWSER, flush=True)
+        return [Result("FAILED" if needed else "skipped")]
+    result = pytest("tests", "-m", "browser", "-rs")
+    if needed and result.counts[2]:
+        print(f"{result.counts[2]} browser tests were skipped though Chromium is there", flush=True)
+        result.word = "FAILED"
+    return [result]
+
+
+PARTS = {part.__name__: part for part in (lint, units, notebooks, book, engines, faults, browser, slow, build)}
+
+
+# --- all together --------------------------------------------------------------------------------------------------
+
+
+def run(name: str) -> Result:
+    """Run one part and time it."""
+    print(f"\n=== {name} ===", flush=True)
+    start = time.perf_counter()
+    total = Result()
+    for result in PARTS[name]():
+        total.add(result)
+    total.seconds = time.perf_counter() - start
+    return total
+
+
+def table(results: dict[str, Result]) -> str:
+    """A line a part, the total, pytest's counts over all parts, and the names of the parts that failed."""
+    rows = [f"{name:<10}  {result.word:<8}{result.seconds:>7.0f} s" for name, result in results.items()]
+    rows.append(f"{'all':<10}  {'':<8}{sum(result.seconds for result in results.values()):>7.0f} s")
+    sums = (sum(result.counts[k] for result in results.values()) for k in range(3))
+    rows.append("tests: " + ", ".join(f"{count} {word}" for count, word in zip(sums, COUNTS, strict=True)))
+    failed = [name for name, result in results.items() if result.word == "FAILED"]
+    return "\n".join([*rows, f"FAILED: {', '.join(failed)}"] if failed else rows)
+
+
+def main(names: list[str]) -> int:
+    unknown = [name for name in names if name not in PARTS]
+    if unknown or not names:
+        print(f"unknown part '{' '.join(unknown)}'; allowed: {', '.join(PARTS)}", file=sys.stderr)
+        return 2
+    results = {name: run(name) for name in names}
+    print(f"\n{table(results)}", flush=True)
+    return int(any(result.word == "FAILED" for result in results.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,63 @@
+# The book and its package. `make` alone lists the targets.
+SHELL := bash
+PYTHON ?= python3
+PY := .venv/bin/python
+PARTS := $(PY) .ci/parts.py
+ASKED := $(filter command,$(firstword $(origin PYTHON)))
+
+help:
+	@sed -n 's/^## //p' Makefile
+
+## reproduce       run every chapter, build the book, print the tables (makes .venv first)
+reproduce: env
+	$(PY) -m cmlib.notebooks execute --profile digits
+	@$(PARTS) build
+	$(PY) -m cmlib.cli report
+	@echo "The book lies in _build/html/index.html, the executed chapters in _build/executed."
+
+## test            all of the parts below, with the time of each at the end (makes .venv first)
+test: env
+	@$(PARTS) lint units notebooks book engines faults browser
+
+## test-units      quick tests of the package and the set-up
+## test-notebooks  run every chapter
+## test-book       build the book from nothing, warnings are errors, and check the site
+## test-engines    compare the engines
+## test-faults     kill and resume, bad input
+## test-browser    look at the built site in Chromium
+## test-slow       the tests that `make test` leaves out
+TESTS := test-units test-notebooks test-book test-engines test-faults test-browser test-slow
+$(TESTS): env
+	@$(PARTS) $(@:test-%=%)
+
+## lint            ruff, mypy, layers of imports, metadata of the notebooks
+lint: env
+	@$(PARTS) lint
+
+## notebooks       run every chapter in place and store its outputs
+notebooks: env
+	$(PY) -m cmlib.notebooks refresh
+
+## book            build the site into _build/html
+book: env
+	@$(PARTS) build
+
+## publish-results validate the runs in ./runs and copy them to book/results
+publish-results: env
+	$(PY) -m cmlib.cli publish
+
+## repo            SLUG=owner/name: change the public address everywhere
+repo:
+	@$(PYTHON) .ci/repo.py '$(SLUG)'
+
+## clean           remove what was built; .venv and runs stay
+clean:
+	rm -rf _build build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .import_linter_cache
+
+## Another Python: make test PYTHON=python3.12
+VENV = MAKE_GOAL='$(firstword $(MAKECMDGOALS))' bash .ci/venv.sh
+env:
+	$(eval wrong := $(shell $(VENV) check '$(PYTHON)' $(ASKED)))$(if $(wrong),$(error $(wrong)))
+	@$(VENV) fill '$(PYTHON)' $(ASKED)
+
+.PHONY: help reproduce test $(TESTS) lint notebooks book publish-results repo clean env

@@ -1,0 +1,97 @@
+"""How a check is written: a function that takes the reader's answer and asserts, test by test.
+
+    @exercise("4.2", hint="...")
+    def ch04_2(answer, test):
+        test.shape("distances", answer(e, c), (5, 3))
+        test.close("distances of the toy case", answer(e, c), expected)
+
+`exercise` turns it into what the reader calls: it runs the tests in order, stops at the first that fails, prints one line and
+returns None. An answer that raises is reported like a wrong one; `NotImplementedError` (or `...`) is `not started`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+class NotYet(Exception):
+    """A test that the answer did not pass, in words."""
+
+
+class Test:
+    """Counts tests and says in words what was expected and what came."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def true(self, condition: bool, otherwise: str) -> None:
+        """One test; `otherwise` says what is wrong when it fails."""
+        if not bool(condition):
+            raise NotYet(otherwise)
+        self.count += 1
+
+    def shape(self, what: str, value: Any, expected: tuple[int, ...]) -> Tensor:
+        """The value is a tensor of this shape."""
+        if not isinstance(value, Tensor):
+            raise NotYet(f"{what} must be a tensor, got {type(value).__name__}")
+        self.true(tuple(value.shape) == expected, f"{what} must have shape {list(expected)}, got {list(value.shape)}")
+        return value
+
+    def close(self, what: str, value: Any, expected: Any, tolerance: float = 1e-4) -> None:
+        """The value equals the expected one, number or tensor, within a tolerance."""
+        wanted = torch.as_tensor(expected, dtype=torch.float64)
+        if not isinstance(value, Tensor | int | float):
+            raise NotYet(f"{what} must be a number or a tensor, got {type(value).__name__}")
+        got = torch.as_tensor(value).detach().to(torch.float64)
+        if got.shape != wanted.shape:
+            raise NotYet(f"{what} must have shape {list(wanted.shape)}, got {list(got.shape)}")
+        good = torch.allclose(got, wanted, rtol=tolerance, atol=tolerance)
+        self.true(good, f"{what} should be {_short(wanted)}, got {_short(got)}")
+
+    def gradient(self, what: str, value: Any, source: Tensor) -> Tensor:
+        """The value has a finite gradient with respect to `source`."""
+        if not isinstance(value, Tensor) or not value.requires_grad:
+            raise NotYet(f"{what} has no gradient: is something detached?")
+        (gradient,) = torch.autograd.grad(value.sum(), source, allow_unused=True)
+        self.true(gradient is not None, f"no gradient of {what} reaches the input")
+        self.true(bool(torch.isfinite(gradient).all()), f"the gradient of {what} is not finite")
+        return gradient
+
+
+def exercise(number: str, hint: str) -> Callable[[Callable[[Any, Test], None]], Callable[[Any], None]]:
+    """Make a check of a function of tests; see the module's text."""
+
+    def wrap(tests: Callable[[Any, Test], None]) -> Callable[[Any], None]:
+        def check(answer: Any) -> None:
+            print(verdict(answer, tests, number, hint))
+
+        check.__name__, check.__doc__ = tests.__name__, tests.__doc__
+        return check
+
+    return wrap
+
+
+def verdict(answer: Any, tests: Callable[[Any, Test], None], number: str, hint: str) -> str:
+    """Run the tests of one exercise and say the outcome in one line."""
+    if answer is None or answer is ...:
+        return f"{number}: not started"
+    test = Test()
+    try:
+        tests(answer, test)
+    except NotImplementedError:
+        return f"{number}: not started"
+    except NotYet as wrong:
+        return f"Not yet {number}: {wrong}. Hint: {hint}"
+    except Exception as error:
+        words = " ".join(str(error).split())[:200]
+        return f"Not yet {number}: your answer raised {type(error).__name__}: {words}. Hint: {hint}"
+    return f"OK {number} ({test.count} tests)"
+
+
+def _short(value: Tensor) -> str:
+    numbers = [f"{number:.4g}" for number in value.flatten()[:6].tolist()]
+    return numbers[0] if value.ndim == 0 else "[" + ", ".join(numbers) + (", ...]" if value.numel() > 6 else "]")

@@ -1,0 +1,275 @@
+"""A small player of pictures: range input, play button, arrow keys; one piece of HTML, nothing from outside."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from cmlib.errors import OptionError, check_name
+from cmlib.plots import geometry
+from cmlib.plots.svg import svg_scatter
+
+MAX_BYTES = 150_000
+CONTROLS = {"seconds": 1.1, "start": "last", "toggle": ""}
+
+_shown: dict[str, int] = {}  # how often each content was shown by this process: keeps ids unique on a page
+
+_CSS = """
+.cm-player{--cm-ink:#444;--cm-edge:#888;--cm-halo:#fff;max-width:30rem;margin:1em auto;color:var(--cm-ink)}
+html[data-theme=dark] .cm-player,html[theme=dark] .cm-player,body[data-jp-theme-light=false] .cm-player
+{--cm-ink:#d0d0d0;--cm-edge:#999;--cm-halo:#14181e}
+.cm-player figure{margin:0;text-align:left}
+.cm-player svg,.cm-player img{display:block;width:100%;height:auto;background:none!important}
+html[data-theme=dark] .cm-player img,html[theme=dark] .cm-player img{filter:brightness(1.3)}
+.cm-player figcaption{min-height:3em;font-size:.9em;line-height:1.4;margin:.4em 0;text-align:left;color:inherit;font-weight:400}
+.cm-player .cm-bar{display:flex;gap:.6em;align-items:center}
+.cm-player .cm-bar input{flex:1;min-width:0;height:2rem;accent-color:#3a4eff}
+.cm-player button{min-width:5.2em;min-height:2.4rem;font:inherit;color:inherit;background:none;
+border:1px solid var(--cm-edge);border-radius:.4em;cursor:pointer}
+.cm-player .cm-toggle{border:0;padding:0;margin:.4em 0;display:flex;flex-wrap:wrap;gap:.2em 1.2em}
+.cm-player .cm-toggle label{cursor:pointer}
+.cm-player .cm-stage:focus-visible,.cm-player button:focus-visible{outline:2px solid #3a4eff;outline-offset:2px}
+.cm-player .cm-p,.cm-player .cm-q{fill:none;stroke-width:5;stroke-linecap:round}
+.cm-player .cm-q{stroke-width:4.4;stroke-linecap:square}
+.cm-player .cm-v{fill-opacity:.16;stroke:var(--cm-edge);stroke-width:.7}
+.cm-player .cm-h{fill:none;stroke:var(--cm-halo);stroke-width:7;stroke-linecap:round}
+.cm-player .cm-c{fill:none;stroke-width:3.4;stroke-linecap:round}
+.cm-player .cm-l{fill:none;stroke:var(--cm-ink);stroke-width:1.4;stroke-dasharray:3 2}
+.cm-player text{fill:var(--cm-ink);font:13px sans-serif}
+.cm-player .cm-t{paint-order:stroke;stroke:var(--cm-halo);stroke-width:3;stroke-linejoin:round}
+.cm-player .cm-n{text-anchor:middle;font-size:15px}
+.cm-player .cm-e{fill:none;stroke:var(--cm-edge);stroke-width:.5;stroke-dasharray:2 3}
+.cm-player .cm-o{fill:none;stroke:var(--cm-ink);stroke-width:2.5}
+@media screen{.cm-player [hidden]{display:none!important}}
+@media print{.cm-player .cm-bar,.cm-player .cm-toggle{display:none!important}.cm-player{max-width:none}
+.cm-player .cm-stage{display:grid;grid-template-columns:1fr 1fr;gap:1em}
+.cm-player .cm-frame[hidden]{display:block!important}}
+"""
+
+# Arrow keys, Home and End work anywhere in the player; with reduced motion the button goes one step at a time.
+_SCRIPT = """
+(function(){var box=document.getElementById(ID);if(!box||box.dataset.ready)return;box.dataset.ready="1";
+var all=[].slice.call(box.querySelectorAll(".cm-frame")),range=box.querySelector("input[type=range]"),
+button=box.querySelector("button"),count=box.querySelector("output"),radios=box.querySelectorAll("input[type=radio]"),
+still=window.matchMedia&&matchMedia("(prefers-reduced-motion: reduce)").matches,group="0",at=START,timer=null;
+function frames(){return all.filter(function(f){return f.dataset.group===group})}
+function draw(){var list=frames();at=Math.max(0,Math.min(at,list.length-1));
+all.forEach(function(f){f.hidden=f!==list[at]});range.max=list.length-1;range.value=at;
+range.setAttribute("aria-valuetext",list[at].dataset.say);count.textContent=(at+1)+" / "+list.length}
+function stop(){clearInterval(timer);timer=null;button.textContent=still?"Next":"Play"}
+function go(k){stop();at=k;draw()}
+function next(){var n=frames().length;if(still){at=(at+1)%n;draw();return}
+if(timer){stop();return}if(at>=n-1){at=0;draw()}button.textContent="Pause";
+timer=setInterval(function(){at+=1;draw();if(at>=frames().length-1)stop()},PACE)}
+button.addEventListener("click",next);range.addEventListener("input",function(){go(+range.value)});
+[].forEach.call(radios,function(r){r.addEventListener("change",function(){group=r.value;draw()})});
+box.addEventListener("keydown",function(e){if(e.target.type==="radio"||e.altKey||e.ctrlKey||e.metaKey)return;
+var k={ArrowLeft:at-1,ArrowDown:at-1,ArrowRight:at+1,ArrowUp:at+1,Home:0,End:1e6}[e.key];
+if(k===undefined)return;e.preventDefault();e.stopPropagation();go(k)});
+[].forEach.call(box.querySelectorAll(".cm-bar,.cm-toggle"),function(b){b.hidden=false});stop();draw()})();
+"""
+
+
+class Player:
+    """What `player` returns: shows itself in a notebook; `html` is the page fragment."""
+
+    def __init__(self, page: str, label: str) -> None:
+        self.html = page
+        self.label = label
+
+    def _repr_html_(self) -> str:
+        return self.html
+
+    def __repr__(self) -> str:
+        return f"[player] {self.label}"
+
+
+def player(
+    frames: Any,
+    controls: Mapping[str, Any] | None = None,
+    *,
+    label: str = "",
+    captions: Any = None,
+    alt: Any = None,
+) -> Player:
+    """Pictures one steps through: `frames` is a list, or a mapping of names to lists that a reader switches between.
+
+    A frame is an SVG text, PNG bytes or a matplotlib Figure. `alt` (required) and `captions` hold a text for each
+    frame, in the same shape as `frames`; one plain list serves every group. `controls`: "seconds" a frame, "start"
+    ("first", "last" or a number), "toggle" (what the groups are). More than 150 kB or a missing alt text raise
+    `OptionError`.
+    """
+    options = {**CONTROLS, **(controls or {})}
+    for name in options:
+        check_name("control", name, CONTROLS)
+    if not label.strip():
+        raise OptionError("player: label is empty; say what the player shows")
+    groups = _groups(frames)
+    alts, notes = _texts(alt, groups, "alt", required=True), _texts(captions, groups, "captions", required=False)
+    start = _start(options["start"], len(next(iter(groups.values()))))
+    body = "".join(
+        _frame(picture, g, k, alts[g][k], notes[g][k], name if len(groups) > 1 else "", (g, k) == (0, start))
+        for g, (name, pictures) in enumerate(groups.items())
+        for k, picture in enumerate(pictures)
+    )
+    page = _page(body, list(groups), label, options, start)
+    if len(page.encode()) > MAX_BYTES:
+        raise OptionError(f"player: {len(page.encode()) / 1000:.0f} kB; at most {MAX_BYTES // 1000} kB (fewer points?)")
+    return Player(page, label)
+
+
+def _groups(frames: Any) -> dict[str, list[Any]]:
+    groups = {str(k): list(v) for k, v in frames.items()} if isinstance(frames, Mapping) else {"": list(frames)}
+    if not groups or any(not pictures for pictures in groups.values()):
+        raise OptionError("player: there are no frames")
+    return groups
+
+
+def _texts(given: Any, groups: Mapping[str, Sequence[Any]], name: str, required: bool) -> list[list[str]]:
+    out = []
+    for key, pictures in groups.items():
+        texts = given[key] if isinstance(given, Mapping) else given
+        texts = [""] * len(pictures) if texts is None else [str(t) for t in texts]
+        if len(texts) != len(pictures):
+            raise OptionError(f"player: {len(pictures)} frames need as many {name}, got {len(texts)}")
+        if required and not all(text.strip() for text in texts):
+            raise OptionError(f"player: {name} is empty for a frame; say what each frame shows")
+        out.append(texts)
+    return out
+
+
+def _start(where: Any, count: int) -> int:
+    if where in ("first", "last"):
+        return 0 if where == "first" else count - 1
+    if isinstance(where, int) and 0 <= where < count:
+        return where
+    raise OptionError(f"player: start is 'first', 'last' or a number below {count}, not {where!r}")
+
+
+def _frame(picture: Any, group: int, k: int, alt: str, caption: str, name: str, visible: bool) -> str:
+    said = html.escape(caption or alt)
+    note = f"<strong>{html.escape(name)}.</strong> " if name else ""
+    below = f"<figcaption>{note}{html.escape(caption)}</figcaption>" if caption or name else ""
+    hidden = "" if visible else " hidden"
+    where = f'data-group="{group}" data-say="{said}"'
+    return f'<figure class="cm-frame" {where}{hidden}>{_picture(picture, html.escape(alt))}{below}</figure>'
+
+
+def _picture(picture: Any, alt: str) -> str:
+    if isinstance(picture, str):
+        if not picture.lstrip().startswith("<svg") or re.search(
+            r"<script|(?:href|src)\s*=\s*[\"']?(?:https?:)?//", picture
+        ):
+            raise OptionError("player: a text frame must be an <svg> without scripts or outside references")
+        return f'<div role="img" aria-label="{alt}">{picture}</div>'
+    if not isinstance(picture, bytes):
+        picture = _small_png(picture)
+    return (
+        f'<img class="dark-light" alt="{alt}" src="data:image/png;base64,{base64.b64encode(picture).decode("ascii")}">'
+    )
+
+
+def _small_png(fig: Any) -> bytes:
+    """PNG of a figure at its full size (all frames alike), with a palette of 128 colours."""
+    import io
+
+    from PIL import Image
+
+    buffer = io.BytesIO()
+    fig.savefig(buffer, format="png", dpi=100, transparent=True, metadata={"Software": None})
+    image = Image.open(buffer).convert("RGBA").quantize(128, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
+    out = io.BytesIO()
+    image.save(out, format="png", optimize=True)
+    return out.getvalue()
+
+
+def _page(body: str, names: Sequence[str], label: str, options: Mapping[str, Any], start: int) -> str:
+    key = hashlib.blake2b("".join([label, body, repr(sorted(options.items()))]).encode(), digest_size=5).hexdigest()
+    _shown[key] = _shown.get(key, 0) + 1
+    name = f"cm-{key}" + (f"-{_shown[key]}" if _shown[key] > 1 else "")
+    said = html.escape(label)
+    toggle = _toggle(name, names, html.escape(str(options["toggle"]) or label)) if len(names) > 1 else ""
+    last = body.count('data-group="0"') - 1
+    bar = (
+        f'<div class="cm-bar" hidden><button type="button">Play</button>'
+        f'<input type="range" min="0" max="{last}" step="1" value="{start}" aria-label="{said}"><output></output></div>'
+    )
+    pace = round(1000 * float(options["seconds"]))
+    script = _SCRIPT.replace("ID", json.dumps(name), 1).replace("START", str(start), 1).replace("PACE", str(pace), 1)
+    stage = f'<div class="cm-stage" role="group" aria-label="{said}" tabindex="0">{body}</div>'
+    return (
+        f'<div class="cm-player" id="{name}" role="group" aria-label="{said}"><style>{_CSS.strip()}</style>'
+        f"{toggle}{stage}{bar}<script>{script.strip()}</script></div>"
+    )
+
+
+def _toggle(name: str, names: Sequence[str], said: str) -> str:
+    choices = "".join(
+        f'<label><input type="radio" name="{name}-group" value="{g}"{" checked" * (g == 0)}> {html.escape(n)}</label>'
+        for g, n in enumerate(names)
+    )
+    return f'<div class="cm-toggle" role="radiogroup" aria-label="{said}" hidden>{choices}</div>'
+
+
+# --- the embedding space over tasks ------------------------------------------------------------------------------
+
+
+def space_player(
+    frames: Any,
+    *,
+    label: str,
+    class_names: Sequence[str] | None = None,
+    classes_per_task: int = 2,
+    controls: Mapping[str, Any] | None = None,
+    max_points: int = 400,
+) -> Player:
+    """An embedding space over tasks: a list of `Space` (or tuples as in `embedding_space`), or named lists of them.
+
+    Each list has ONE basis, that of its last frame. Captions and alt texts say the variance shown and how often the
+    drawn cells are wrong. At most `max_points` points a frame are drawn (the first ones); the rates count all of them.
+    """
+    groups = frames if isinstance(frames, Mapping) else {"": frames}
+    pictures: dict[str, list[str]] = {}
+    captions: dict[str, list[str]] = {}
+    for name, moments in groups.items():
+        pictures[name], captions[name] = _space_frames(moments, class_names, classes_per_task, max_points)
+    if not isinstance(frames, Mapping):
+        return player(pictures[""], controls, label=label, captions=captions[""], alt=captions[""])
+    return player(pictures, controls, label=label, captions=captions, alt=captions)
+
+
+def _space_frames(moments: Any, names: Any, per_task: int, limit: int) -> tuple[list[str], list[str]]:
+    from cmlib.plots.figures import as_space
+
+    spaces = [as_space(moment) for moment in moments]
+    view = geometry.project(spaces)
+    pictures, captions = [], []
+    for k, space in enumerate(spaces):
+        before = _before(spaces, view, k)
+        pictures.append(
+            svg_scatter(
+                view.points[k][:limit], space.labels[:limit], view.centroids[k], space.classes,
+                extent=view.extent, trails=before, names=names, classes_per_task=per_task,
+            )
+        )  # fmt: skip
+        title = space.title or f"Picture {k + 1}"
+        captions.append(
+            f"{title[:1].upper()}{title[1:]}: {len(space.classes)} classes. The plane holds {view.explained:.0f} % of "
+            f"the last picture's variance; its cells are wrong for {view.disagreement[k]:.1f} % of the points."
+        )
+    return pictures, captions
+
+
+def _before(spaces: Sequence[geometry.Space], view: geometry.Projection, k: int) -> Any:
+    """Where each centroid of moment k was a moment earlier [K, 2]; nan for classes that are new."""
+    if k == 0:
+        return None
+    old = dict(zip(spaces[k - 1].classes.tolist(), view.centroids[k - 1], strict=True))
+    return np.array([old.get(label, np.full(2, np.nan)) for label in spaces[k].classes.tolist()])

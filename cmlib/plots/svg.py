@@ -1,0 +1,140 @@
+"""Small SVG pictures for players: rounded coordinates, a few bytes a point, no identifiers, no outside references."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cmlib.errors import DataError
+from cmlib.plots.geometry import Array, voronoi_cells
+from cmlib.plots.style import accuracy_colours, class_colour, class_marker
+
+Extent = tuple[float, float, float, float]
+
+
+def svg_scatter(
+    points: ArrayLike,
+    labels: ArrayLike,
+    centroids: ArrayLike | None = None,
+    classes: ArrayLike | None = None,
+    *,
+    extent: Extent | None = None,
+    cells: bool = True,
+    trails: ArrayLike | None = None,
+    names: Sequence[str] | None = None,
+    classes_per_task: int = 2,
+    size: int = 360,
+) -> str:
+    """Points [n, 2] by class, centroids [K, 2] with their Voronoi cells, as an SVG of `size` x `size` units.
+
+    `classes` [K] are the centroids' labels (0..K-1 when left out), `names` is indexed by label and written beside the
+    centroids, `trails` [K, 2] are the centroids' earlier places (a line leads from there; nan draws none).
+    """
+    p = _plane(points, "points")
+    y = np.asarray(labels, dtype=np.int64)
+    c = _plane(centroids if centroids is not None else np.zeros((0, 2)), "centroids")
+    k = np.arange(len(c)) if classes is None else np.asarray(classes, dtype=np.int64)
+    if len(y) != len(p) or len(k) != len(c):
+        raise DataError(f"{len(p)} points need as many labels, {len(c)} centroids as many classes")
+    box = extent or _box(np.concatenate([p, c]))
+    parts = [_cells(c, k, box, size, classes_per_task)] if cells and len(c) else []
+    parts += [_dots(_place(p[y == label], box, size), int(label), classes_per_task) for label in np.unique(y)]
+    if trails is not None:
+        parts.append(_trails(_place(np.asarray(trails, dtype=np.float64), box, size), _place(c, box, size)))
+    parts += [_cross(at, int(n), names, classes_per_task) for at, n in zip(_place(c, box, size), k, strict=True)]
+    return f'<svg viewBox="0 0 {size} {size}">{"".join(parts)}</svg>'
+
+
+def _plane(values: ArrayLike, name: str) -> Array:
+    matrix = np.asarray(values, dtype=np.float64)
+    if matrix.ndim != 2 or matrix.shape[1] != 2:
+        raise DataError(f"{name} must have shape [n, 2], got {list(matrix.shape)}")
+    return matrix
+
+
+def _box(points: Array) -> Extent:
+    low, high = points.min(axis=0), points.max(axis=0)
+    pad = 0.06 * np.maximum(high - low, 1e-9)
+    return float(low[0] - pad[0]), float(high[0] + pad[0]), float(low[1] - pad[1]), float(high[1] + pad[1])
+
+
+def _place(points: Array, extent: Extent, size: int) -> Array:
+    """Data to SVG units: x to the right, y downward."""
+    x0, x1, y0, y1 = extent
+    return (points - [x0, y1]) / [x1 - x0, y0 - y1] * size
+
+
+def _number(value: float) -> str:
+    text = f"{value:.1f}".removesuffix(".0")
+    return "0" if text == "-0" else text
+
+
+def _path(points: Array) -> str:
+    return "L".join(f"{_number(x)} {_number(y)}" for x, y in points)
+
+
+def _cells(centroids: Array, classes: NDArray[np.int64], extent: Extent, size: int, per_task: int) -> str:
+    out = []
+    for label, cell in zip(classes, voronoi_cells(centroids, extent), strict=True):
+        if len(cell):
+            colour = class_colour(int(label), per_task)
+            out.append(f'<path class="cm-v" fill="{colour}" d="M{_path(_place(cell, extent, size))}Z"/>')
+    return "".join(out)
+
+
+def _dots(at: Array, label: int, per_task: int) -> str:
+    """One path for all points of a class: lines of no length, whose round or square caps are the dots."""
+    kind = "cm-p" if class_marker(label, per_task) == "o" else "cm-q"
+    moves = "".join(f"M{_number(x)} {_number(y)}h0" for x, y in at)
+    return f'<path class="{kind}" stroke="{class_colour(label, per_task)}" d="{moves}"/>'
+
+
+def _trails(before: Array, now: Array) -> str:
+    lines = [f"M{_path(np.stack(pair))}" for pair in zip(before, now, strict=True) if np.isfinite(pair).all()]
+    return f'<path class="cm-l" d="{"".join(lines)}"/>' if lines else ""
+
+
+def _cross(at: Array, label: int, names: Sequence[str] | None, per_task: int) -> str:
+    x, y = _number(float(at[0])), _number(float(at[1]))
+    mark = f"M{x} {y}m-6 0h12m-6-6v12"
+    colour = class_colour(label, per_task)
+    cross = f'<path class="cm-h" d="{mark}"/><path class="cm-c" stroke="{colour}" d="{mark}"/>'
+    if names is None:
+        return cross
+    left = float(at[0]) > 290
+    anchor, dx = ('text-anchor="end" ', -9) if left else ("", 9)
+    name = html.escape(str(names[label]))
+    tx, ty = _number(float(at[0]) + dx), _number(float(at[1]) - 7)
+    return f'{cross}<text class="cm-t" {anchor}x="{tx}" y="{ty}">{name}</text>'
+
+
+def svg_matrix(R: ArrayLike, upto: int | None = None) -> str:
+    """The accuracy matrix R [N, N] in percent, rows 0..`upto` filled (all when left out), the newest row outlined."""
+    r = np.asarray(R, dtype=np.float64)
+    if r.ndim != 2 or r.shape[0] != r.shape[1]:
+        raise DataError(f"an accuracy matrix is square, got shape {list(r.shape)}")
+    n = len(r)
+    last = n - 1 if upto is None else upto
+    side, left, top = 300 / n, 52, 8
+    parts = [_matrix_cell(r[i, j], i, j, side, left, top, i <= last) for i in range(n) for j in range(i + 1)]
+    middle = [(k + 0.5) * side for k in range(n)]
+    parts += [f'<text class="cm-n" x="{left + m:.0f}" y="326">{k + 1}</text>' for k, m in enumerate(middle)]
+    parts += [f'<text class="cm-n" x="40" y="{top + m + 5:.0f}">{k + 1}</text>' for k, m in enumerate(middle)]
+    parts.append(f'<text class="cm-n" x="{left + 150}" y="348">accuracy on task</text>')
+    parts.append('<text class="cm-n" transform="translate(18 158)rotate(-90)">after task</text>')
+    width = side * (last + 1)
+    parts.append(f'<rect class="cm-o" x="{left}" y="{top + last * side:.1f}" width="{width:.1f}" height="{side:.1f}"/>')
+    return f'<svg viewBox="0 0 360 360">{"".join(parts)}</svg>'
+
+
+def _matrix_cell(value: float, i: int, j: int, side: float, left: int, top: int, filled: bool) -> str:
+    x, y = left + j * side, top + i * side
+    place = f'x="{x:.1f}" y="{y:.1f}" width="{side:.1f}" height="{side:.1f}"'
+    if not filled or not np.isfinite(value):
+        return f'<rect class="cm-e" {place}/>'
+    fill, ink = accuracy_colours(float(value))
+    at = f'x="{x + side / 2:.1f}" y="{y + side / 2 + 5:.1f}"'
+    return f'<rect fill="{fill}" {place}/><text class="cm-n" style="fill:{ink}" {at}>{value:.0f}</text>'

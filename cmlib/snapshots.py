@@ -1,0 +1,130 @@
+"""Embedding spaces as they were after each task, for pictures: recorded during a run, kept in a small .npz beside it.
+
+A snapshot has `points` [n, E], `labels` [n] (over all classes), `centroids` [K, E] and `centroid_labels` [K].
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cmlib.engine import load_data, train
+from cmlib.errors import OptionError, StoreError
+from cmlib.experiment import Experiment
+from cmlib.methods.base import Method
+from cmlib.methods.cm import CentroidsMatching
+from cmlib.scenario import Task
+from cmlib.store import Store, committed, default_folder, write_atomically
+
+PER_CLASS = 15  # evaluation images of each class in a snapshot
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """One space at one moment; `after` is the 1-based number of the task just learned."""
+
+    after: int
+    points: NDArray[np.float32]  # [n, E]
+    labels: NDArray[np.int64]  # [n]
+    centroids: NDArray[np.float32]  # [K, E]
+    centroid_labels: NDArray[np.int64]  # [K]
+
+
+def sample(task: Task, per_class: int = PER_CLASS) -> tuple[torch.Tensor, torch.Tensor]:
+    """The first evaluation images of each class of a task. -> uint8 [n, C, H, W], [n]"""
+    rows = torch.cat([(task.test_y == label).nonzero().squeeze(1)[:per_class] for label in task.classes])
+    return task.test_x[rows], task.test_y[rows]
+
+
+@torch.no_grad()
+def task_space(method: CentroidsMatching, after: int, index: int = 0) -> Snapshot:
+    """The space of one task (0-based `index`), with that task's images."""
+    task = method.scenario.tasks[index]
+    x, y = sample(task)
+    e = method.embed(method.scenario.prepare(x), index)
+    return _snapshot(after, e, y, method.centroids[index], torch.tensor(list(task.classes)))
+
+
+@torch.no_grad()
+def merged_space(method: CentroidsMatching, after: int) -> Snapshot:
+    """The space shared by all tasks so far (from the second task on), with images of all classes seen."""
+    seen = [sample(task) for task in method.scenario.tasks[:after]]
+    x, y = torch.cat([pair[0] for pair in seen]), torch.cat([pair[1] for pair in seen])
+    e = method.merge(method.backbone.features(method.scenario.prepare(x)))
+    anchors = method.anchors()
+    return _snapshot(after, e, y, anchors, torch.arange(len(anchors)))
+
+
+def _snapshot(after: int, e: torch.Tensor, y: torch.Tensor, c: torch.Tensor, labels: torch.Tensor) -> Snapshot:
+    return Snapshot(after, e.cpu().numpy(), y.cpu().numpy(), c.cpu().numpy(), labels.cpu().numpy())
+
+
+def record(experiment: Experiment, space: str, data: Any = None) -> list[Snapshot]:
+    """Train and take a snapshot after each task. space: `task1` (TIL or CIL), or `merged` (CIL, from the second task on)."""
+    if space not in ("task1", "merged") or experiment.method != "cm" or (space == "merged" and experiment.scenario == "til"):
+        raise OptionError(
+            f"space={space} of a {experiment.method} {experiment.scenario} run; allowed: task1, or merged for cm in cil"
+        )
+    taken: list[Snapshot] = []
+
+    def look(method: Method, task: Task) -> None:
+        assert isinstance(method, CentroidsMatching)
+        if space == "task1":
+            taken.append(task_space(method, task.index + 1))
+        elif task.index:
+            taken.append(merged_space(method, task.index + 1))
+
+    train(experiment, data, after_task=look, progress=False)
+    return taken
+
+
+def load_or_record(experiment: Experiment, space: str, store: str | Path | None = None, data: Any = None) -> list[Snapshot]:
+    """Snapshots from the store, else from the committed results, else recorded now and kept in the store."""
+    digest = load_data(experiment, data).digest
+    shelves = [Store(store or default_folder()), committed()]
+    paths = [shelf.path(experiment, digest).with_suffix(f".{space}.npz") for shelf in shelves]
+    for path in paths:
+        if path.is_file():
+            return read(path)
+    taken = record(experiment, space, data)
+    write_atomically(paths[0], pack(taken))
+    return taken
+
+
+def pack(snapshots: list[Snapshot]) -> bytes:
+    """Snapshots as compressed .npz bytes; embeddings in half precision."""
+    arrays: dict[str, NDArray[Any]] = {"after": np.array([one.after for one in snapshots])}
+    for one in snapshots:
+        arrays[f"points{one.after}"] = one.points.astype(np.float16)
+        arrays[f"labels{one.after}"] = one.labels.astype(np.uint8 if one.labels.max() < 256 else np.int64)
+        arrays[f"centroids{one.after}"] = one.centroids.astype(np.float16)
+        arrays[f"centroid_labels{one.after}"] = one.centroid_labels.astype(np.int64)
+    content = io.BytesIO()
+    np.savez_compressed(content, **arrays)  # type: ignore[arg-type]
+    return content.getvalue()
+
+
+def read(path: Path) -> list[Snapshot]:
+    """Read snapshots back; StoreError when the file is damaged."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            get: Callable[[str, Any], Any] = lambda name, kind: file[name].astype(kind)  # noqa: E731
+            return [
+                Snapshot(
+                    int(k),
+                    get(f"points{k}", np.float32),
+                    get(f"labels{k}", np.int64),
+                    get(f"centroids{k}", np.float32),
+                    get(f"centroid_labels{k}", np.int64),
+                )
+                for k in file["after"]
+            ]
+    except Exception as error:
+        raise StoreError(f"the snapshots {path} are damaged ({error.__class__.__name__}); remove the file") from None

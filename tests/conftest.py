@@ -1,0 +1,66 @@
+"""What holds for every test: one thread, stores and caches of its own, no network."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+os.environ["OMP_NUM_THREADS"] = "1"  # read when torch is first imported, so it is set before anything else
+os.environ["MKL_NUM_THREADS"] = "1"
+os.environ["MPLBACKEND"] = "agg"
+os.environ["TQDM_DISABLE"] = "1"
+
+_FOLDER = Path(tempfile.mkdtemp(prefix="cmlib-tests-"))
+os.environ["CMLIB_STORE"] = str(_FOLDER / "runs")
+os.environ["CMLIB_CACHE"] = str(_FOLDER / "cache")
+
+LOCAL = ("localhost", "::1", "", None)
+
+
+def pytest_unconfigure() -> None:
+    shutil.rmtree(_FOLDER, ignore_errors=True)
+
+
+def pytest_collection_finish() -> None:
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)
+
+
+def _is_local(address: Any) -> bool:
+    if not isinstance(address, tuple):
+        return True  # the path of a Unix socket
+    return address[0] in LOCAL or str(address[0]).startswith("127.")
+
+
+def _guard(call: Callable[..., Any]) -> Callable[..., Any]:
+    def guarded(self: socket.socket, address: Any) -> Any:
+        if not _is_local(address):
+            raise RuntimeError(f"a test tried to reach {address[0]}; tests use no network")
+        return call(self, address)
+
+    return guarded
+
+
+@pytest.fixture(autouse=True, scope="session")
+def no_network() -> Iterator[None]:
+    """Refuse connections and name look-ups that leave this machine."""
+    look_up = socket.getaddrinfo
+
+    def local_look_up(host: Any, *rest: Any, **named: Any) -> Any:
+        if not _is_local((host.decode() if isinstance(host, bytes) else host,)):
+            raise RuntimeError(f"a test tried to look up {host}; tests use no network")
+        return look_up(host, *rest, **named)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(socket.socket, "connect", _guard(socket.socket.connect))
+        patch.setattr(socket.socket, "connect_ex", _guard(socket.socket.connect_ex))
+        patch.setattr(socket, "getaddrinfo", local_look_up)
+        yield

@@ -1,0 +1,218 @@
+"""The book: its sources as they are (unmarked), and the built site (marker `site`, after `make book`)."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urldefrag
+
+import pytest
+import yaml
+
+from cmlib import notebooks
+
+ROOT = Path(__file__).resolve().parents[1]
+BOOK = ROOT / "book"
+SITE = ROOT / "_build" / "html"
+CONFIG = yaml.safe_load((ROOT / "_config.yml").read_text())
+TOC = yaml.safe_load((ROOT / "_toc.yml").read_text())
+PAGES = [TOC["root"], *(chapter["file"] for part in TOC["parts"] for chapter in part["chapters"])]
+CHAPTERS = notebooks.chapters(folder=BOOK)
+TEXTS = sorted(BOOK.glob("*.md"))
+
+
+def source(page: str) -> Path:
+    return next(path for path in (ROOT / f"{page}.md", ROOT / f"{page}.ipynb") if path.is_file())
+
+
+def text_of(path: Path) -> str:
+    if path.suffix == ".md":
+        return path.read_text()
+    return "\n".join(cell.source for cell in notebooks._read(path).cells if cell.cell_type == "markdown")
+
+
+# --- sources -------------------------------------------------------------------------------------------------------
+
+
+def test_contents_list_every_page_once() -> None:
+    assert len(set(PAGES)) == len(PAGES)
+    listed = {source(page) for page in PAGES}
+    assert listed == {*TEXTS, *CHAPTERS}
+
+
+def test_chapters_stand_in_order() -> None:
+    numbers = [int(Path(page).name[:2]) for page in PAGES if Path(page).name[:2].isdigit()]
+    assert numbers == sorted(numbers)
+
+
+def test_the_configuration_builds_only_what_is_listed_and_runs_nothing() -> None:
+    assert CONFIG["only_build_toc_files"] is True
+    assert CONFIG["execute"]["execute_notebooks"] == "off"
+    assert ".*" in CONFIG["exclude_patterns"]
+    options = CONFIG["sphinx"]["config"]
+    assert options["html_theme_options"] == {"navbar_persistent": []}
+    assert (BOOK / "_static" / options["mathjax_path"]).stat().st_size > 1_000_000
+    assert CONFIG["repository"]["url"] == notebooks.REPOSITORY
+
+
+def test_mathjax_is_one_file_with_its_licence() -> None:
+    assert sorted(path.name for path in (BOOK / "_static" / "mathjax").iterdir()) == ["LICENSE", "tex-svg.js"]
+
+
+@pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
+def test_chapters_are_clean(path: Path) -> None:
+    assert list(notebooks._check_one(path)) == []
+
+
+@pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
+def test_code_cells_are_short(path: Path) -> None:
+    cells = [cell.source for cell in notebooks._read(path).cells if cell.cell_type == "code"]
+    assert [cell.splitlines()[0] for cell in cells if len(cell.splitlines()) > 25] == []
+
+
+@pytest.mark.parametrize("path", [*TEXTS, *CHAPTERS], ids=lambda path: path.stem)
+def test_pages_begin_with_one_title(path: Path) -> None:
+    outside_code = re.sub(r"^(`{3,}).*?^\1`*$", "", text_of(path), flags=re.MULTILINE | re.DOTALL)
+    assert len(re.findall(r"^# ", outside_code, flags=re.MULTILINE)) == 1
+    assert text_of(path).lstrip().startswith("# ")
+
+
+@pytest.mark.parametrize("path", [*TEXTS, *CHAPTERS], ids=lambda path: path.stem)
+def test_citations_are_in_the_bibliography(path: Path) -> None:
+    keys = set(re.findall(r"^@\w+\{([^,]+),", (BOOK / "references.bib").read_text(), flags=re.MULTILINE))
+    cited = {key for group in re.findall(r"\{cite[:\w]*\}`([^`]+)`", text_of(path)) for key in group.split(",")}
+    assert cited - keys == set()
+
+
+def test_bibliography_entries_say_where_they_appeared() -> None:
+    entries = (BOOK / "references.bib").read_text().split("\n\n")
+    for entry in entries:
+        assert re.search(r"^  (journal|booktitle|eprint|institution) +=", entry, flags=re.MULTILINE), entry
+        assert all(re.search(rf"^  {field} +=", entry, flags=re.MULTILINE) for field in ("author", "title", "year")), entry
+
+
+def test_commands_of_the_start_page_exist() -> None:
+    text = (BOOK / "start.md").read_text()
+    goals = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
+    assert set(re.findall(r"^\| `make ([a-z-]+)`|^make ([a-z-]+)$", text, flags=re.MULTILINE)) != set()
+    for pair in re.findall(r"`make ([a-z-]+)`|^make ([a-z-]+)$", text, flags=re.MULTILINE):
+        assert "".join(pair) in goals
+    from cmlib.plots.page import PROFILES
+
+    assert re.findall(r"^\| `(\w+)` \| (?:digits|8x8|CIFAR|the paper)", text, flags=re.MULTILINE) == list(PROFILES)
+
+
+def test_notation_names_what_the_package_has() -> None:
+    import cmlib as cm
+
+    text = (BOOK / "notation.md").read_text()
+    functions = set(re.findall(r"`(\w+)\([^`]*\)`", text)) - {"embed"}
+    assert functions == {
+        *("class_centroids", "distances", "log_probabilities", "centroid_loss", "drift", "predict"),
+        "merged_log_probabilities",
+    }
+    assert all(callable(getattr(cm.centroids, name)) for name in functions)
+    assert callable(cm.projectors.ScaleTranslate)
+    assert all(callable(getattr(cm.metrics, name)) for name in ("accuracy", "bwt", "bwt_final", "learning_accuracy"))
+
+
+def test_the_link_between_the_metrics_that_the_notation_page_states() -> None:
+    import numpy as np
+
+    from cmlib import metrics
+
+    R = np.tril(np.random.default_rng(0).uniform(0, 100, (5, 5)))
+    stated = metrics.accuracy(R) - 4 / 5 * metrics.bwt_final(R)
+    assert metrics.learning_accuracy(R) == pytest.approx(stated)
+
+
+# --- the built site ------------------------------------------------------------------------------------------------
+
+site = pytest.mark.site
+LOADED = ("script", "link", "img", "iframe", "source", "video", "audio", "embed", "object", "use", "image")
+OUTSIDE = re.compile(r"^\s*(?:https?:)?//", re.IGNORECASE)
+CSS_OUTSIDE = re.compile(r"""(?:url\(\s*['"]?|@import\s+['"])(?:https?:)?//[^)'"]+""", re.IGNORECASE)
+
+
+def soup_of(page: str) -> Any:
+    from bs4 import BeautifulSoup
+
+    path = SITE / f"{page}.html"
+    assert path.is_file(), f"{path.relative_to(ROOT)} is missing; run `make book`"
+    return BeautifulSoup(path.read_text(), "html.parser")
+
+
+@site
+@pytest.mark.parametrize("page", PAGES)
+def test_pages_load_nothing_from_outside(page: str) -> None:
+    loaded = [
+        tag.get(key)
+        for tag in soup_of(page).find_all(LOADED)
+        for key in ("src", "href", "data", "srcset", "xlink:href")
+        if tag.get(key) and not {"canonical", "next", "prev", "author", "license"} & set(tag.get("rel", []))
+    ]
+    assert len(loaded) > 5  # the theme's own style sheets and scripts: the list is not empty by mistake
+    assert [address for address in loaded if OUTSIDE.match(address)] == []
+
+
+@site
+def test_style_sheets_load_nothing_from_outside() -> None:
+    sheets = list((SITE / "_static").rglob("*.css"))
+    assert len(sheets) > 5
+    assert [match for path in sheets for match in CSS_OUTSIDE.findall(path.read_text())] == []
+
+
+@site
+@pytest.mark.parametrize("page", PAGES)
+def test_images_have_alt_texts_and_nothing_failed(page: str) -> None:
+    soup = soup_of(page)
+    assert [str(image)[:80] for image in soup.find_all("img") if not (image.get("alt") or "").strip()] == []
+    assert soup.select(".problematic, .system-message") == []
+    assert "Traceback (most recent call last)" not in soup.get_text()
+
+
+@site
+@pytest.mark.parametrize("page", PAGES)
+def test_links_inside_the_site_lead_somewhere(page: str) -> None:
+    folder = (SITE / page).parent
+    broken = []
+    for link in soup_of(page).find_all("a", href=True):
+        if re.match(r"[a-z]+:|//", link["href"]):
+            continue
+        address, anchor = urldefrag(link["href"])
+        target = (folder / unquote(address)).resolve() if address else SITE / f"{page}.html"
+        if not target.is_file() or (anchor and target.suffix == ".html" and not has_anchor(target, anchor)):
+            broken.append(link["href"])
+    assert broken == []
+
+
+def has_anchor(path: Path, anchor: str) -> bool:
+    return anchor == "" or re.search(rf'(?:id|name)="{re.escape(unquote(anchor))}"', path.read_text()) is not None
+
+
+@site
+@pytest.mark.parametrize("page", [page for page in PAGES if source(page).suffix == ".ipynb"])
+def test_chapters_can_be_opened_in_colab(page: str) -> None:
+    links = [a["href"] for a in soup_of(page).find_all("a", href=True) if "colab.research.google.com" in a["href"]]
+    slug = notebooks.REPOSITORY.removeprefix("https://github.com/")
+    assert f"https://colab.research.google.com/github/{slug}/blob/main/{page}.ipynb" in links
+
+
+@site
+@pytest.mark.parametrize("page", PAGES)
+def test_ids_are_unique_on_a_page(page: str) -> None:
+    ids = [tag["id"] for tag in soup_of(page).select(".bd-article [id]")]
+    assert sorted({name for name in ids if ids.count(name) > 1}) == []
+
+
+@site
+def test_formulas_use_the_mathjax_of_the_site() -> None:
+    scripts = [s.get("src") or "" for s in soup_of("book/notation").find_all("script")]
+    mine = [src for src in scripts if "mathjax" in src.lower()]
+    assert [src.split("?")[0] for src in mine] == ["../_static/mathjax/tex-svg.js"]
+
+
+@site
+def test_there_is_one_search_box() -> None:
+    assert len(soup_of("book/start").select(".search-button-field")) == 1

@@ -1,0 +1,285 @@
+"""The built site and the player in Chromium (marker `browser`, after `make book`)."""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+pytestmark = pytest.mark.browser
+
+ROOT = Path(__file__).resolve().parents[1]
+SITE = ROOT / "_build" / "html"
+TOC = yaml.safe_load((ROOT / "_toc.yml").read_text())
+PAGES = [TOC["root"], *(chapter["file"] for part in TOC["parts"] for chapter in part["chapters"])]
+PHONE = {"width": 390, "height": 844}
+DESK = {"width": 1400, "height": 900}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    names = ("chromium", "chromium-browser", "google-chrome")
+    program = next((path for path in map(shutil.which, names) if path), None)
+    if program is None:
+        pytest.skip("no Chromium")
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(
+            executable_path=program, args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+        )
+        yield started
+        started.close()
+
+
+class _Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+def serve(folder: Path) -> http.server.ThreadingHTTPServer:
+    handler = functools.partial(_Quiet, directory=str(folder))
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[str]:
+    assert (SITE / "index.html").is_file(), "the site is missing; run `make book`"
+    server = serve(SITE)
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+
+
+class Visit:
+    """A page that was opened: what it asked for and what it complained about."""
+
+    def __init__(self, browser: Any, address: str, **context: Any) -> None:
+        self.context = browser.new_context(**context)
+        self.page = self.context.new_page()
+        self.asked: list[str] = []
+        self.complaints: list[str] = []
+        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("console", lambda m: self.complaints.append(m.text) if m.type == "error" else None)
+        self.page.on("requestfailed", lambda request: self.complaints.append(f"failed: {request.url}"))
+        self.page.goto(address, wait_until="load")
+        self.page.wait_for_function("!window.MathJax || !MathJax.startup || !!MathJax.startup.document")
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.context.close()
+
+
+# --- the site ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_pages_ask_nobody_else_and_do_not_complain(browser: Any, site: str, name: str) -> None:
+    with Visit(browser, f"{site}/{name}.html", viewport=DESK) as visit:
+        visit.page.evaluate("window.scrollTo(0, document.body.scrollHeight)")
+        visit.page.wait_for_load_state("networkidle")
+        assert len(visit.asked) > 5
+        assert [address for address in visit.asked if not address.startswith((site, "data:"))] == []
+        assert [text for text in visit.complaints if "favicon" not in text] == []
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_nothing_scrolls_sideways_on_a_phone(browser: Any, site: str, name: str) -> None:
+    with Visit(browser, f"{site}/{name}.html", viewport=PHONE, device_scale_factor=2) as visit:
+        visit.page.wait_for_timeout(300)  # formulas are set
+        width = visit.page.evaluate("Math.max(document.documentElement.scrollWidth, document.body.scrollWidth)")
+        assert width <= PHONE["width"]
+
+
+# The contrast of text with what lies behind it, for every element of the article that has text of its own.
+CONTRAST = """() => {
+  const parse = c => (c.match(/[\\d.]+/g) || []).map(Number);
+  const light = c => c.slice(0, 3).map(v => v / 255).map(v => v <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4)
+    .reduce((s, v, k) => s + v * [.2126, .7152, .0722][k], 0);
+  const behind = e => { const stack = [];
+    for (let n = e; n; n = n.parentElement) { const c = parse(getComputedStyle(n).backgroundColor);
+      const a = c.length > 3 ? c[3] : 1; if (a > 0) stack.push([c, a]); if (a === 1) break; }
+    let out = [255, 255, 255]; for (const [c, a] of stack.reverse()) out = out.map((v, k) => v * (1 - a) + c[k] * a);
+    return out; };
+  const bad = [];
+  const wanted = 'p, li, td, th, h1, h2, h3, figcaption, label, output, button, summary, a, text';
+  for (const e of document.querySelectorAll(`.bd-article :is(${wanted})`)) {
+    const own = [...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim());
+    if (!own || !e.checkVisibility() || e.closest('[data-contrast]')) continue;
+    const style = getComputedStyle(e), back = behind(e);
+    const ink = parse(e.tagName === 'text' ? style.fill : style.color);
+    if (e.tagName === 'text' && e.getAttribute('style')) continue; // numbers on a coloured cell
+    const [low, high] = [light(ink), light(back)].sort((a, b) => a - b);
+    const ratio = (high + .05) / (low + .05);
+    if (ratio < 4.5) bad.push(`${ratio.toFixed(1)} ${e.tagName}: ${e.textContent.trim().slice(0, 40)}`);
+  }
+  return bad;
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("name", PAGES)
+def test_text_is_readable_in_both_themes(browser: Any, site: str, name: str, scheme: str) -> None:
+    with Visit(browser, f"{site}/{name}.html", viewport=DESK, color_scheme=scheme) as visit:
+        assert visit.page.evaluate("document.documentElement.dataset.theme") == scheme
+        assert visit.page.evaluate(CONTRAST) == []
+
+
+FIGURES = """() => [...document.querySelectorAll('.cm-figure img, .cm-player img')].map(image => {
+  const shades = []; for (let n = image; n && !n.matches('.bd-article'); n = n.parentElement)
+    shades.push(getComputedStyle(n).backgroundColor);
+  return shades.every(s => s === 'rgba(0, 0, 0, 0)' || s === 'transparent') ? '' : shades.join(' ');
+}).filter(Boolean)"""
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_figures_have_no_light_card_in_the_dark_theme(browser: Any, site: str, name: str) -> None:
+    with Visit(browser, f"{site}/{name}.html", viewport=DESK, color_scheme="dark") as visit:
+        assert visit.page.evaluate(FIGURES) == []
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_players_of_the_site_react(browser: Any, site: str, name: str) -> None:
+    with Visit(browser, f"{site}/{name}.html", viewport=DESK) as visit:
+        for box in visit.page.locator(".cm-player").all():
+            box.evaluate("e => { for (let n = e; n; n = n.parentElement) if (n.matches('details')) n.open = true }")
+            last = int(box.locator("input[type=range]").get_attribute("max"))
+            box.locator(".cm-stage").press("Home")
+            assert box.locator("output").inner_text() == f"1 / {last + 1}"
+            box.locator(".cm-stage").press("End")
+            assert box.locator("output").inner_text() == f"{last + 1} / {last + 1}"
+
+
+# --- the player ----------------------------------------------------------------------------------------------------
+
+
+def dot(x: int) -> str:
+    return f'<svg viewBox="0 0 90 90"><path class="cm-p" stroke="#3a4eff" d="M{x} 9h0"/><text x="9" y="60">{x}</text></svg>'
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A page with three players: two with one content, one with groups inside a hidden tab; and a sandboxed frame."""
+    from cmlib.plots.player import player
+
+    notes = ["first", "second", "third"]
+    same = [player([dot(1), dot(2), dot(3)], label="Dots", alt=notes, captions=notes) for _ in range(2)]
+    groups = {"with penalty": [dot(4), dot(5), dot(6)], "without": [dot(7), dot(8)]}
+    other = player(groups, {"seconds": 0.05}, label="Groups", alt={"with penalty": notes, "without": notes[:2]})
+    folder = tmp_path_factory.mktemp("stage")
+    pieces = "".join(f'<section id="s{k}">{made.html}</section>' for k, made in enumerate(same))
+    tab = f'<div id="tab" style="display:none">{other.html}</div>'
+    start = '<!doctype html><meta charset="utf-8"><link rel="icon" href="data:,">'
+    frame = '<iframe sandbox="allow-scripts" src="frame.html" width="390" height="500"></iframe>'
+    (folder / "index.html").write_text(f"{start}<body>{pieces}{tab}{frame}</body>")
+    (folder / "frame.html").write_text(f"{start}<body>{same[0].html}</body>")
+    server = serve(folder)
+    yield f"http://127.0.0.1:{server.server_port}/index.html"
+    server.shutdown()
+
+
+def seen(place: Any) -> list[str]:
+    """The captions or alt texts of the frames that can be seen."""
+    frames = place.locator(".cm-frame").all()
+    return [frame.get_attribute("data-say") for frame in frames if frame.is_visible()]
+
+
+def test_the_range_input_moves_one_player_only(browser: Any, stage: str) -> None:
+    with Visit(browser, stage, viewport=DESK) as visit:
+        one, two = visit.page.locator("#s0"), visit.page.locator("#s1")
+        assert (seen(one), seen(two)) == (["third"], ["third"])
+        one.locator("input[type=range]").fill("0")
+        assert (seen(one), seen(two)) == (["first"], ["third"])
+        assert one.locator("input[type=range]").get_attribute("aria-valuetext") == "first"
+        assert one.locator("output").inner_text() == "1 / 3"
+        assert visit.complaints == []
+
+
+def test_the_keyboard_moves_the_player(browser: Any, stage: str) -> None:
+    with Visit(browser, stage, viewport=DESK) as visit:
+        one = visit.page.locator("#s0")
+        steps = {"ArrowLeft": "second", "Home": "first", "ArrowRight": "second", "End": "third"}
+        for key, expected in steps.items():
+            one.locator(".cm-stage").press(key)
+            assert seen(one) == [expected], key
+        one.locator("input[type=range]").press("ArrowLeft")
+        assert seen(one) == ["second"]
+        one.locator(".cm-stage").press("Home")
+        one.locator(".cm-stage").press("ArrowLeft")
+        assert seen(one) == ["first"]
+
+
+def test_play_runs_to_the_end_and_stops(browser: Any, stage: str) -> None:
+    with Visit(browser, stage, viewport=DESK) as visit:
+        visit.page.evaluate("document.getElementById('tab').style.display = ''")
+        tab = visit.page.locator("#tab")
+        button = tab.locator("button")
+        button.click()
+        visit.page.wait_for_function("document.querySelector('#tab output').textContent === '3 / 3'", timeout=5000)
+        visit.page.wait_for_function("document.querySelector('#tab button').textContent === 'Play'", timeout=5000)
+        assert seen(tab) == ["third"]
+
+
+def test_groups_inside_a_tab_that_was_hidden(browser: Any, stage: str) -> None:
+    with Visit(browser, stage, viewport=DESK) as visit:
+        tab = visit.page.locator("#tab")
+        assert seen(tab) == []
+        visit.page.evaluate("document.getElementById('tab').style.display = ''")
+        assert seen(tab) == ["third"]
+        tab.get_by_label("without").check()
+        assert tab.locator("output").inner_text() == "2 / 2"
+        assert "without" in tab.locator(".cm-frame:visible").inner_text()
+        assert tab.locator(".cm-frame:visible").bounding_box()["height"] > 100
+
+
+def test_reduced_motion_goes_one_step_at_a_time(browser: Any, stage: str) -> None:
+    with Visit(browser, stage, viewport=DESK, reduced_motion="reduce") as visit:
+        one = visit.page.locator("#s0")
+        button = one.locator("button")
+        assert button.inner_text() == "Next"
+        button.click()
+        assert seen(one) == ["first"]
+        button.click()
+        visit.page.wait_for_timeout(1500)
+        assert seen(one) == ["second"]
+
+
+def test_the_player_works_in_a_sandboxed_frame(browser: Any, stage: str) -> None:
+    with Visit(browser, stage, viewport=DESK) as visit:
+        frame = visit.page.frame_locator("iframe")
+        frame.locator(".cm-stage").press("Home")
+        assert seen(frame) == ["first"]
+
+
+def test_without_scripts_the_last_frame_is_seen(browser: Any, stage: str) -> None:
+    with Visit(browser, stage, viewport=DESK, java_script_enabled=False) as visit:
+        one = visit.page.locator("#s0")
+        assert seen(one) == ["third"]
+        assert not one.locator(".cm-bar").is_visible()
+
+
+def test_paper_shows_all_frames_and_no_buttons(browser: Any, stage: str) -> None:
+    with Visit(browser, stage, viewport=DESK) as visit:
+        visit.page.emulate_media(media="print")
+        one = visit.page.locator("#s0")
+        assert seen(one) == ["first", "second", "third"]
+        assert not one.locator("button").is_visible()
+
+
+def test_buttons_are_large_enough_for_a_finger(browser: Any, stage: str) -> None:
+    with Visit(browser, stage, viewport=PHONE) as visit:
+        for kind in ("button", "input[type=range]"):
+            box = visit.page.locator("#s0").locator(kind).bounding_box()
+            assert box["height"] >= 30 and box["width"] >= 44, kind
+        assert visit.page.evaluate("document.querySelector('#s0 .cm-player').scrollWidth") <= PHONE["width"]
