@@ -171,6 +171,14 @@ def publish(
         print(path)
 
 
+@app.command(hidden=True)
+def picture(target: Annotated[str, typer.Argument()] = "book/_static/readme.png") -> None:
+    """Draw the README's picture from the committed runs."""
+    from cmlib import report as reports
+
+    print(reports.readme_picture(Path(target)))
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Entry point; returns the exit code: 0, 1 for an interruption, 2 for bad input."""
     try:

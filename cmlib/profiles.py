@@ -23,7 +23,7 @@ PROFILES: dict[str, list[Rule]] = {
     "paper": PAPER,
     "digits": [
         *PAPER,
-        ({}, {"epochs": 10, "memory_size": 50, "support_size": 20}),
+        ({}, {"epochs": 5, "memory_size": 50, "support_size": 20}),
     ],
     "mini": [
         *PAPER,

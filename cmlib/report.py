@@ -10,7 +10,7 @@ from cmlib.engine import run
 from cmlib.errors import StoreError
 from cmlib.experiment import Experiment
 from cmlib.methods import METHODS
-from cmlib.store import FINISHED, Run, Store, write_atomically
+from cmlib.store import FINISHED, Run, Store, committed, write_atomically
 
 
 def digits_table(store: Store, seeds: int = 1) -> str:
@@ -70,3 +70,17 @@ def publish(source: Path, target: Path) -> list[Path]:
         write_atomically(place, path.read_bytes())
         written.append(place)
     return written
+
+
+def readme_picture(path: Path) -> Path:
+    """Draw the README's picture from the committed digits runs of seed 0: R of Naive beside R of CM, task known."""
+    from cmlib.plots import figures, page
+
+    experiments = [Experiment("digits", "til", method, 0) for method in ("naive", "cm")]
+    runs = [paper.runs_like(committed(), experiment) for experiment in experiments]
+    if not all(runs):
+        raise StoreError("the committed results hold no digits runs of naive and cm")
+    titles = [f"{METHODS[one[0].experiment['method']].title}: {one[0].accuracy:.0f} % in the end" for one in runs]
+    picture = figures.accuracy_matrix({title: one[0].matrix for title, one in zip(titles, runs, strict=True)})
+    write_atomically(path, page.png_bytes(picture))
+    return path

@@ -112,7 +112,8 @@ def test_notation_names_what_the_package_has() -> None:
         *("class_centroids", "distances", "log_probabilities", "centroid_loss", "drift", "predict"),
         "merged_log_probabilities",
     }
-    assert all(callable(getattr(cm.centroids, name)) for name in functions)
+    homes = (cm.centroids, cm.projectors)
+    assert [name for name in functions if not any(callable(getattr(home, name, None)) for home in homes)] == []
     assert callable(cm.projectors.ScaleTranslate)
     assert all(callable(getattr(cm.metrics, name)) for name in ("accuracy", "bwt", "bwt_final", "learning_accuracy"))
 
@@ -154,6 +155,8 @@ def test_pages_load_nothing_from_outside(page: str) -> None:
     ]
     assert len(loaded) > 5  # the theme's own style sheets and scripts: the list is not empty by mistake
     assert [address for address in loaded if OUTSIDE.match(address)] == []
+    inline = "".join(script.get_text() for script in soup_of(page).find_all("script"))
+    assert re.findall(r"https?://(?!www\.w3\.org)[^\s'\"]+", inline) == []
 
 
 @site

@@ -201,7 +201,7 @@ def test_batches_of_rehearsal(digits):
         made = trained(digits, method, scenario, batch_split=split)
         task = made.scenario.tasks[2]
         made.begin_task(task)
-        x, y = next(iter(made.batches(task, 0)))
+        _, y = next(iter(made.batches(task, 0)))
         counts[split] = torch.bincount(y // 2).tolist(), len(list(made.batches(task, 0))), len(task.y)
     assert counts["tasks"][0] == [11, 10, 11] and counts["tasks"][1] == math.ceil(counts["tasks"][2] / 11)
     assert counts["half"][0][2] == 16 and counts["half"][1] == math.ceil(counts["half"][2] / 16)
@@ -254,5 +254,5 @@ def test_options_parse_and_refuse():
     assert Option(True, "", bool).parse("stratified", "false") is False
     assert Option(None, "", int, low=1, optional=True).parse("train_per_class", "none") is None
     for bad in ("nan", "-1", "x", "inf", None, True):
-        with pytest.raises(OptionError, match="lam=.* is impossible; allowed: a number of at least 0"):
+        with pytest.raises(OptionError, match=r"lam=.* is impossible; allowed: a number of at least 0"):
             number.parse("lam", bad)

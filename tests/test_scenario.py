@@ -55,7 +55,9 @@ def test_support_is_stratified_disjoint_and_never_trained_on(seed):
         assert sorted(counts) == [3, 4] and len(support) == 7
         assert not support & training and len(support | training) == 40
         for epoch in range(3):
-            seen = [row for x, _ in scenario.batches([(task.x, task.y, 8)], task.index, epoch) for row in rows_of(raw(scenario, x))]
+            seen = [
+                row for x, _ in scenario.batches([(task.x, task.y, 8)], task.index, epoch) for row in rows_of(raw(scenario, x))
+            ]
             assert sorted(seen) == sorted(training)  # each training image once, no support image
 
 
@@ -130,7 +132,7 @@ def test_batches_are_normalised_and_channels_last():
 
 
 def slow_crop(image, row, column, flip):
-    channels, height, width = image.shape
+    height, width = image.shape[1:]
     out = torch.zeros_like(image)
     for i in range(height):
         for j in range(width):

@@ -50,9 +50,7 @@ def accuracy_matrix(R: Any, title: str = "", columns: int = 2) -> Figure:
     rows = -(-len(matrices) // columns)
     side = WIDTH / columns if columns > 1 else 4.4
     with styled():
-        fig = Figure(
-            figsize=(side * columns, (side * 0.96 + 0.1) * rows + (0.35 if title else 0)), layout="constrained"
-        )
+        fig = Figure(figsize=(side * columns, (side * 0.96 + 0.1) * rows + (0.35 if title else 0)), layout="constrained")
         axes = fig.subplots(rows, columns, squeeze=False).ravel()
         for k, (ax, (name, r)) in enumerate(zip(axes, matrices, strict=False)):
             _matrix_panel(ax, r, name, left=k % columns == 0)
@@ -98,9 +96,7 @@ def forgetting_curves(runs: Mapping[str, ArrayLike], title: str = "", columns: i
         fig = Figure(figsize=(WIDTH, 2.7 * rows + (0.35 if title else 0)), layout="constrained")
         axes = fig.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).ravel()
         for k, (ax, (name, r)) in enumerate(zip(axes, runs.items(), strict=False)):
-            _curves_panel(
-                ax, np.asarray(r, dtype=np.float64), name, left=k % columns == 0, low=k >= len(runs) - columns
-            )
+            _curves_panel(ax, np.asarray(r, dtype=np.float64), name, left=k % columns == 0, low=k >= len(runs) - columns)
         for ax in axes[len(runs) :]:
             ax.set_axis_off()
         if title:
@@ -190,8 +186,7 @@ def _space_panel(ax: Axes, space: Space, view: Projection, k: int, per_task: int
             linewidths=0,
         )
     for label, at in zip(space.classes, view.centroids[k], strict=True):
-        colour = class_colour(label, per_task)
-        ax.scatter(at[0], at[1], s=150, marker="P", facecolor="white", edgecolor=colour, linewidth=1.8, zorder=4)
+        ax.scatter(at[0], at[1], s=150, marker="P", facecolor="white", edgecolor="#333333", linewidth=1.6, zorder=4)
     x0, x1, y0, y1 = view.extent
     ax.set(xlim=(x0, x1), ylim=(y0, y1), xticks=(), yticks=())
     ax.spines[:].set_visible(False)
@@ -279,9 +274,7 @@ def moons_decision(
     columns = min(columns, len(panels))
     rows = -(-len(panels) // columns)
     with styled():
-        fig = Figure(
-            figsize=(WIDTH, (WIDTH / columns * 0.82 + 0.3) * rows + (0.35 if title else 0)), layout="constrained"
-        )
+        fig = Figure(figsize=(WIDTH, (WIDTH / columns * 0.82 + 0.3) * rows + (0.35 if title else 0)), layout="constrained")
         axes = fig.subplots(rows, columns, squeeze=False).ravel()
         for ax, panel in zip(axes, panels, strict=False):
             _moons_panel(ax, panel, extent, classes_per_task)

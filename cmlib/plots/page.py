@@ -142,9 +142,7 @@ def show(fig: Any, alt: str, caption: str | None = None) -> _Output:
     caption = caption if caption is not None else getattr(fig, "cm_caption", None)
     below = f"<figcaption>{html.escape(caption)}</figcaption>" if caption else ""
     alt = " ".join(alt.split())
-    image = (
-        f'<img class="dark-light" alt="{html.escape(alt)}" src="data:image/png;base64,{png}" style="max-width:100%">'
-    )
+    image = f'<img class="dark-light" alt="{html.escape(alt)}" src="data:image/png;base64,{png}" style="max-width:100%">'
     page = f'<style>{_FIGURE_CSS}</style><figure class="cm-figure">{image}{below}</figure>'
     return _Output({"text/html": page, "text/plain": f"[figure] {alt}"})
 

@@ -164,16 +164,12 @@ def _frame(picture: Any, group: int, k: int, alt: str, caption: str, name: str, 
 
 def _picture(picture: Any, alt: str) -> str:
     if isinstance(picture, str):
-        if not picture.lstrip().startswith("<svg") or re.search(
-            r"<script|(?:href|src)\s*=\s*[\"']?(?:https?:)?//", picture
-        ):
+        if not picture.lstrip().startswith("<svg") or re.search(r"<script|(?:href|src)\s*=\s*[\"']?(?:https?:)?//", picture):
             raise OptionError("player: a text frame must be an <svg> without scripts or outside references")
         return f'<div role="img" aria-label="{alt}">{picture}</div>'
     if not isinstance(picture, bytes):
         picture = _small_png(picture)
-    return (
-        f'<img class="dark-light" alt="{alt}" src="data:image/png;base64,{base64.b64encode(picture).decode("ascii")}">'
-    )
+    return f'<img class="dark-light" alt="{alt}" src="data:image/png;base64,{base64.b64encode(picture).decode("ascii")}">'
 
 
 def _small_png(fig: Any) -> bytes:

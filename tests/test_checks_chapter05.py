@@ -1,0 +1,134 @@
+"""The checks of chapter 5: right answers pass, typical wrong ones get the right words, nothing raises."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import cmlib as cm
+from cmlib.projectors import merge, merge_centroids, merged_log_probabilities
+
+
+def said(capsys: pytest.CaptureFixture[str], check: Callable[[Any], None], answer: Any) -> str:
+    check(answer)
+    return capsys.readouterr().out.strip()
+
+
+def not_written(*_: Any) -> Any:
+    raise NotImplementedError
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_a_stub_is_not_started(capsys: pytest.CaptureFixture[str], k: int) -> None:
+    check = getattr(cm.checks, f"ch05_{k}")
+    assert said(capsys, check, not_written) == f"5.{k}: not started"
+    assert said(capsys, check, None) == f"5.{k}: not started"
+
+
+# -- 5.1 --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("right", [[25, 12, 8, 6, 5], (25, 12, 8, 6, 5), torch.tensor([25, 12, 8, 6, 5])])
+def test_shares_of_a_memory_of_50(capsys: pytest.CaptureFixture[str], right: Any) -> None:
+    assert said(capsys, cm.checks.ch05_1, lambda: right) == "OK 5.1 (10 tests)"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ([50, 25, 16, 12, 10], "counts exemplars a task, not a class"),
+        ([25, 25, 25, 25, 25], "25 after every task: the share of a class shrinks"),
+        ([5, 5, 5, 5, 5], "5 after every task"),
+        ([25, 12.5, 8.3, 6.25, 5], "whole images"),
+        ([25, 13, 9, 7, 5], "after task 2 4 classes are known, and 13 is not their share"),
+        ([25, 12, 8], "must have 5 numbers"),
+        (25, "must be a list, got int"),
+        (["a"] * 5, "whole images"),
+        ([None] * 5, "whole images"),
+    ],
+)
+def test_wrong_shares(capsys: pytest.CaptureFixture[str], wrong: Any, words: str) -> None:
+    line = said(capsys, cm.checks.ch05_1, lambda: wrong)
+    assert line.startswith("Not yet 5.1: ")
+    assert words in line
+    assert "Hint: the memory is shared by all classes seen so far" in line
+
+
+# -- 5.2 --------------------------------------------------------------------------------------------------------------
+
+
+def test_prediction_by_distance(capsys: pytest.CaptureFixture[str]) -> None:
+    def by_distance(embeddings: Any, centroids: Any, projectors: Any) -> torch.Tensor:
+        return torch.cdist(merge(embeddings, projectors), merge_centroids(centroids, projectors)).argmin(1)
+
+    assert said(capsys, cm.checks.ch05_2, by_distance) == "OK 5.2 (21 tests)"
+    by_probability = lambda *given: merged_log_probabilities(*given).argmax(1)  # noqa: E731
+    assert said(capsys, cm.checks.ch05_2, by_probability) == "OK 5.2 (21 tests)"
+
+
+WRONG_PREDICTIONS = {
+    "the farthest centroid was chosen": lambda e, c, p: torch.cdist(merge(e, p), merge_centroids(c, p)).argmax(1),
+    "the centroids were not projected": lambda e, c, p: torch.cdist(merge(e, p), torch.cat(c)).argmin(1),
+    "the embeddings were not projected": lambda e, c, p: torch.cdist(sum(e) / len(e), merge_centroids(c, p)).argmin(1),
+    "were added up, not averaged": lambda e, c, p: torch.cdist(len(c) * merge(e, p), merge_centroids(c, p)).argmin(1),
+    "only the last head was asked": lambda e, c, p: torch.cdist(p[-1](e[-1]), merge_centroids(c, p)).argmin(1),
+    "must have shape [40], got [40, 6]": lambda e, c, p: torch.cdist(merge(e, p), merge_centroids(c, p)),
+    "must be a tensor, got list": lambda e, c, p: [0] * len(e[0]),
+    "labels are whole numbers, got float32": lambda e, c, p: torch.zeros(len(e[0])),
+    "40 labels are wrong for three tasks": lambda e, c, p: torch.full((40,), 6),
+    "have labels [0, 1], got [1, 0]": lambda e, c, p: (
+        merged_log_probabilities(e, c, p).argmax(1) if len(c) == 3 else torch.tensor([1, 0])
+    ),
+    "your answer raised ZeroDivisionError": lambda e, c, p: 1 // 0,
+}
+
+
+@pytest.mark.parametrize("words", WRONG_PREDICTIONS)
+def test_wrong_predictions(capsys: pytest.CaptureFixture[str], words: str) -> None:
+    line = said(capsys, cm.checks.ch05_2, WRONG_PREDICTIONS[words])
+    assert line.startswith("Not yet 5.2: ")
+    assert words in line
+    assert "Hint: project every embedding and average" in line
+
+
+# -- 5.3 --------------------------------------------------------------------------------------------------------------
+
+SMALL = cm.Experiment("digits", "cil", "cm", profile="smoke")
+
+
+def test_accuracy_against_memory_size(capsys: pytest.CaptureFixture[str]) -> None:
+    right = lambda sizes, run: [run(SMALL.but(memory_size=size)).accuracy for size in sizes]  # noqa: E731
+    assert said(capsys, cm.checks.ch05_3, right) == "OK 5.3 (22 tests)"
+    again = lambda sizes, run: [run(SMALL.but(memory_size=n, seed=3), progress=False).accuracy for n in sizes]  # noqa: E731
+    assert said(capsys, cm.checks.ch05_3, again) == "OK 5.3 (22 tests)"
+
+
+WRONG_CURVES = {
+    "cm in cil was asked for, got cm in til": lambda sizes, run: [
+        run(SMALL.but(scenario="til", memory_size=size)).accuracy for size in sizes
+    ],
+    "cm in cil was asked for, got er in cil": lambda sizes, run: [
+        run(SMALL.but(method="er", memory_size=size)).accuracy for size in sizes
+    ],
+    "the run for size 10 has memory_size=20": lambda sizes, run: [run(SMALL).accuracy for size in sizes],
+    "something besides memory_size changes": lambda sizes, run: [
+        run(SMALL.but(memory_size=size, seed=k)).accuracy for k, size in enumerate(sizes)
+    ],
+    "run must be called 3 times": lambda sizes, run: [run(SMALL.but(memory_size=sizes[0])).accuracy] * 3,
+    "whose .accuracy is wanted": lambda sizes, run: [run(SMALL.but(memory_size=size)) for size in sizes],
+    "must hold run.accuracy for each size": lambda sizes, run: [run(SMALL.but(memory_size=size)).bwt_final for size in sizes],
+    "in the order asked": lambda sizes, run: sorted(run(SMALL.but(memory_size=size)).accuracy for size in sizes),
+    "must be a list, got NoneType": lambda sizes, run: [run(SMALL.but(memory_size=size)) for size in sizes].clear(),
+    "your answer raised OptionError": lambda sizes, run: [run(SMALL.but(memory=size)).accuracy for size in sizes],
+}
+
+
+@pytest.mark.parametrize("words", WRONG_CURVES)
+def test_wrong_curves(capsys: pytest.CaptureFixture[str], words: str) -> None:
+    line = said(capsys, cm.checks.ch05_3, WRONG_CURVES[words])
+    assert line.startswith("Not yet 5.3: ")
+    assert words in line
+    assert "Hint: change memory_size and nothing else" in line

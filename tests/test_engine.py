@@ -1,0 +1,228 @@
+"""Runs, checkpoints, the store: kill, resume, damage."""
+
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+
+import cmlib as cm
+from cmlib import datasets, engine, metrics, snapshots
+from cmlib import store as stores
+from cmlib.engine import Checkpoint
+from cmlib.methods.base import METHODS
+from cmlib.methods.naive import Naive
+from cmlib.store import Store
+
+PAIRS = [(name, scenario) for name, cls in METHODS.items() for scenario in cls.scenarios]
+TINY = {"profile": "smoke", "epochs": 2, "train_per_class": 16}
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return datasets.load("digits")
+
+
+def run_and_die(experiment, data, folder, epoch, written):
+    """Run until the n-th checkpoint, then die by SIGKILL, before or after it is written."""
+    save, count = Checkpoint.save, iter(range(1, 1000))
+
+    def deadly(self, method, optimizer, position):
+        last = next(count) == epoch
+        if written or not last:
+            save(self, method, optimizer, position)
+        if last:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    Checkpoint.save = deadly
+    cm.run(experiment, data, store=folder)
+
+
+def killed(*arguments):
+    """Run `run_and_die` in a child process; a real kill -9."""
+    child = multiprocessing.get_context("fork").Process(target=run_and_die, args=arguments)
+    child.start()
+    child.join(120)
+    assert child.exitcode == -signal.SIGKILL
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(("method", "scenario"), PAIRS)
+def test_kill_9_and_the_same_bits(digits, tmp_path, method, scenario):
+    """Killed in the first task and, in another store, at the end of the third: the same bits as an undisturbed run."""
+    experiment = cm.Experiment("digits", scenario, method, 1, **TINY)
+    whole, trained = cm.train(experiment, digits)
+    wanted = trained.state_dict()
+    for epoch, written in [(2, False), (6, True)]:
+        folder = tmp_path / str(epoch)
+        killed(experiment, digits, folder, epoch, written)
+        assert len(list(folder.rglob("*.ckpt"))) == 1 and not list(folder.rglob("*.json"))
+        torch.rand(3)
+        continued, again = cm.train(experiment, digits, store=folder)
+        assert continued.R == whole.R and continued.R_task_known == whole.R_task_known
+        assert continued.gradient_steps == whole.gradient_steps and continued.retained == whole.retained
+        state = again.state_dict()
+        assert state.keys() == wanted.keys() and all(torch.equal(state[key], wanted[key]) for key in wanted)
+        assert not list(folder.rglob("*.ckpt"))
+
+
+@pytest.mark.faults
+def test_kill_9_and_the_same_command_again(tmp_path):
+    command = [sys.executable, "-m", "cmlib.cli", "run", "--method", "cm", "--scenario", "cil", "--profile", "smoke"]
+    command += ["--set", "epochs=8", "--set", "train_per_class=40", "--json"]
+    whole = subprocess.run([*command, "--store", str(tmp_path / "whole")], capture_output=True, text=True, check=True)
+    killed = subprocess.Popen([*command, "--store", str(tmp_path / "cut")], stdout=subprocess.DEVNULL)
+    patience = time.monotonic() + 120
+    while not list(tmp_path.glob("cut/**/*.ckpt")) and time.monotonic() < patience:
+        time.sleep(0.02)
+    os.kill(killed.pid, signal.SIGKILL)
+    assert killed.wait() == -signal.SIGKILL
+    assert list(tmp_path.glob("cut/**/*.ckpt")) and not list(tmp_path.glob("cut/**/*.json"))
+    rest = subprocess.run([*command, "--store", str(tmp_path / "cut")], capture_output=True, text=True, check=True)
+    assert json.loads(rest.stdout)["R"] == json.loads(whole.stdout)["R"]
+
+
+@pytest.mark.faults
+def test_a_damaged_checkpoint_is_named(digits, tmp_path):
+    experiment = cm.Experiment(method="naive", **TINY)
+    killed(experiment, digits, tmp_path, 1, True)
+    (path,) = tmp_path.rglob("*.ckpt")
+    path.write_bytes(path.read_bytes()[:500])
+    with pytest.raises(cm.StoreError, match=rf"{path.name} is damaged .*; remove it") as error:
+        cm.run(experiment, digits, store=tmp_path)
+    assert "\n" not in str(error.value)
+
+
+def test_a_finished_run_is_loaded_and_a_changed_option_is_another_run(digits, tmp_path, monkeypatch):
+    experiment = cm.Experiment(method="naive", **TINY)
+    first = cm.run(experiment, digits, store=tmp_path)
+    (path,) = tmp_path.rglob("*.json")
+    assert (
+        path.relative_to(tmp_path).as_posix() == f"smoke/digits-til/naive-epochs=2,train_per_class=16/seed0-{first.id[-8:]}.json"
+    )
+    monkeypatch.setattr(engine, "train_epoch", None)  # it must not train again
+    assert cm.run(experiment, digits, store=tmp_path) == first
+    other = experiment.but(lr=0.02)
+    assert other.hash(digits.digest) != experiment.hash(digits.digest)
+    assert Store(tmp_path).load(other, digits.digest) is None
+    assert experiment.hash("other data") != experiment.hash(digits.digest)
+    assert cm.Experiment(method="naive", **TINY).hash("x") == experiment.hash("x")
+
+
+def test_a_raised_revision_is_another_run(digits, monkeypatch):
+    experiment = cm.Experiment(method="naive", **TINY)
+    before = experiment.hash("x")
+    monkeypatch.setattr(Naive, "revision", 2)
+    assert experiment.hash("x") != before
+
+
+def test_the_file_holds_everything(digits, tmp_path):
+    run = cm.run(cm.Experiment("digits", "cil", "cm", 3, **TINY), digits, store=tmp_path)
+    (path,) = tmp_path.rglob("*.json")
+    content = json.loads(path.read_text())
+    assert content["experiment"]["options"]["lam"] == 0.1 and content["experiment"]["seed"] == 3
+    assert set(content["experiment"]["options"]) >= {"memory_size", "support_size", "merging", "epochs", "n_tasks"}
+    assert content["data"] == {"digest": digits.digest, "classes": 10, "rows": 1437, "train_rows_used": 160}
+    assert {"torch", "cmlib", "python"} <= set(content["versions"]) and content["machine"]["threads"] == 1
+    assert [len(task) for task in content["seconds_per_epoch"]] == [2] * 5
+    assert content["R"][0][1:] == [None] * 4 and path.stat().st_size < 6000
+    assert Store(tmp_path).read(path) == run
+
+
+def test_summary_has_the_promised_keys(digits):
+    run = cm.run(cm.Experiment(method="naive", **TINY), digits)
+    summary = run.summary()
+    promised = {
+        "accuracy",
+        "bwt",
+        "bwt_final",
+        "R",
+        "seconds_per_epoch",
+        "gradient_steps",
+        "retained_scalars",
+        "experiment",
+        "versions",
+    }
+    assert promised <= set(summary)
+    assert summary["accuracy"] == pytest.approx(metrics.accuracy(run.matrix))
+    assert summary["bwt"] == pytest.approx(metrics.bwt(run.matrix))
+    json.dumps(summary, allow_nan=False)
+
+
+def test_a_loss_that_is_not_finite_stops_and_marks_the_run(digits, tmp_path):
+    run = cm.run(cm.Experiment(method="naive", lr=1e30, momentum=0, **TINY), digits, store=tmp_path)
+    assert run.status.startswith("stopped: the loss is not finite (task 1, epoch")
+    assert run.summary()["accuracy"] is None and run.R == [[None] * 5] * 5
+    (path,) = tmp_path.rglob("*.json")
+    assert Store(tmp_path).read(path).status == run.status
+
+
+def test_a_damaged_result_file_is_named(digits, tmp_path):
+    experiment = cm.Experiment(method="naive", **TINY)
+    cm.run(experiment, digits, store=tmp_path)
+    (path,) = tmp_path.rglob("*.json")
+    path.write_text(path.read_text()[:100])
+    with pytest.raises(cm.StoreError, match=f"{path.name} is not a result file"):
+        cm.run(experiment, digits, store=tmp_path)
+
+
+def test_a_write_that_fails_leaves_nothing(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(cm.StoreError, match="No space left"):
+        stores.write_atomically(tmp_path / "a" / "run.json", b"{}")
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_load_or_run_finds_stored_and_committed_runs(digits, tmp_path, monkeypatch):
+    experiment = cm.Experiment(method="naive", **TINY)
+    made = cm.load_or_run(experiment, store=tmp_path / "mine", data=digits)
+    monkeypatch.setattr(engine, "committed", lambda: Store(tmp_path / "mine"))
+    monkeypatch.setattr(engine, "run", None)
+    assert cm.load_or_run(experiment, store=tmp_path / "empty") == made
+
+
+def test_experiments_are_values():
+    a = cm.Experiment(lam=0.5)
+    assert a == cm.Experiment(lam="0.5") and hash(a) == hash(cm.Experiment(lam=0.5)) and a != cm.Experiment(lam=0.4)
+    assert a.but(seed=2).lam == 0.5 and a.but(seed=2).seed == 2 and a.but(method="naive").method == "naive"
+    assert a.variant == "lam=0.5" and cm.Experiment().variant == ""
+    with pytest.raises(AttributeError, match="Did you mean 'epochs'"):
+        a.epoch  # noqa: B018
+
+
+def test_paper_settings_per_data_set():
+    for dataset, lam, size, epochs, tasks in [
+        ("cifar10", 0.1, 32, 10, 5),
+        ("cifar100", 0.75, 16, 10, 10),
+        ("tiny-imagenet", 0.75, 32, 30, 10),
+    ]:
+        e = cm.Experiment(dataset, "cil", "cm")
+        assert (e.profile, e.lam, e.batch_size, e.epochs, e.n_tasks) == ("paper", lam, size, epochs, tasks)
+        assert (e.support_size, e.memory_size, e.lr, e.momentum, e.embedding_size, e.head) == (100, 500, 0.01, 0.9, 128, "mlp")
+        assert cm.Experiment(dataset, "til", "cm").batch_norm == "private" and e.batch_norm == "shared"
+    assert cm.Experiment("tiny-imagenet", "cil", "er").memory_size == 1000
+    assert cm.Experiment("cifar10", "cil", "er").memory_size == 500 and cm.Experiment("cifar10", "til", "naive").head == "linear"
+
+
+def test_snapshots_are_recorded_kept_and_read(digits, tmp_path):
+    experiment = cm.Experiment("digits", "cil", "cm", **TINY)
+    taken = snapshots.load_or_record(experiment, "merged", tmp_path, digits)
+    assert [one.after for one in taken] == [2, 3, 4, 5]
+    assert [one.points.shape for one in taken] == [(30 * t, 128) for t in (2, 3, 4, 5)]
+    assert taken[-1].centroid_labels.tolist() == list(range(10))
+    (path,) = tmp_path.rglob("*.npz")
+    again = snapshots.load_or_record(experiment, "merged", tmp_path, digits)
+    torch.testing.assert_close(torch.tensor(again[3].points), torch.tensor(taken[3].points), rtol=1e-2, atol=1e-2)
+    path.write_bytes(b"no")
+    with pytest.raises(cm.StoreError, match="damaged"):
+        snapshots.load_or_record(experiment, "merged", tmp_path, digits)
+    with pytest.raises(cm.OptionError, match="merged for cm in cil"):
+        snapshots.record(cm.Experiment("digits", "til", "cm"), "merged")
