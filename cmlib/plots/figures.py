@@ -185,7 +185,7 @@ def _space_panel(ax: Axes, space: Space, view: Projection, k: int, per_task: int
             marker=class_marker(label, per_task),
             linewidths=0,
         )
-    for label, at in zip(space.classes, view.centroids[k], strict=True):
+    for at in view.centroids[k]:
         ax.scatter(at[0], at[1], s=150, marker="P", facecolor="white", edgecolor="#333333", linewidth=1.6, zorder=4)
     x0, x1, y0, y1 = view.extent
     ax.set(xlim=(x0, x1), ylim=(y0, y1), xticks=(), yticks=())
