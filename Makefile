@@ -25,10 +25,13 @@ test: env
 ## test-engines    compare the engines
 ## test-faults     kill and resume, bad input
 ## test-browser    look at the built site in Chromium
-## test-slow       the tests that `make test` leaves out
-TESTS := test-units test-notebooks test-book test-engines test-faults test-browser test-slow
+TESTS := test-units test-notebooks test-book test-engines test-faults test-browser
 $(TESTS): env
 	@$(PARTS) $(@:test-%=%)
+
+## stress          longer forms: slow tests, the engine's speed against a bare loop
+stress: env
+	@$(PARTS) stress
 
 ## lint            ruff, mypy, layers of imports, metadata of the notebooks
 lint: env
@@ -60,4 +63,4 @@ env:
 	$(eval wrong := $(shell $(VENV) check '$(PYTHON)' $(ASKED)))$(if $(wrong),$(error $(wrong)))
 	@$(VENV) fill '$(PYTHON)' $(ASKED)
 
-.PHONY: help reproduce test $(TESTS) lint notebooks book publish-results repo clean env
+.PHONY: help reproduce test $(TESTS) stress lint notebooks book publish-results repo clean env

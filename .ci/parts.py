@@ -116,8 +116,8 @@ def units() -> list[Result]:
     return [pytest("tests", "-m", UNITS, *PARALLEL)]
 
 
-def slow() -> list[Result]:
-    return [pytest("tests", "-m", "slow")]
+def stress() -> list[Result]:
+    return [pytest("tests", "-m", "slow"), command(sys.executable, ".ci/speed.py")]
 
 
 def notebooks() -> list[Result]:
@@ -156,7 +156,7 @@ def browser() -> list[Result]:
     return [result]
 
 
-PARTS = {part.__name__: part for part in (lint, units, notebooks, book, engines, faults, browser, slow, build)}
+PARTS = {part.__name__: part for part in (lint, units, notebooks, book, engines, faults, browser, stress, build)}
 
 
 # --- all together --------------------------------------------------------------------------------------------------

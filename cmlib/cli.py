@@ -147,14 +147,15 @@ def doctor(data_root: DataRoot = None, store: Annotated[str | None, typer.Option
 @app.command()
 def report(
     store: Annotated[str | None, typer.Option(help="Folder with results (default ./runs, or CMLIB_STORE).")] = None,
-    seeds: Annotated[int, typer.Option(help="Seeds of the digits table, from 0 on.")] = 1,
+    seeds: Annotated[int, typer.Option(min=1, help="Seeds of the digits table, from 0 on.")] = 1,
+    profile: Annotated[str, typer.Option(help="Profile of the digits table: digits or smoke.")] = "digits",
 ) -> None:
     """Print two tables: digits, measured on this machine; CIFAR-10, the paper's values beside the committed runs."""
     from cmlib import report as reports
     from cmlib import store as stores
 
     folder = Path(store) if store else stores.default_folder()
-    print(reports.digits_table(stores.Store(folder), seeds))
+    print(reports.digits_table(stores.Store(folder), seeds, profile))
     print()
     print(reports.cifar10_table([stores.Store(folder), stores.committed()]))
 

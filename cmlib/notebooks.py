@@ -35,6 +35,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from joblib import Parallel, delayed
+
 from cmlib.errors import CmlibError, OptionError, check_name, nearest
 from cmlib.plots.page import PROFILES
 
@@ -304,7 +306,8 @@ def execute(
     values = {path: typed_parameters(path, parameters or {}) for path in paths}
     target = Path(out)
     target.mkdir(parents=True, exist_ok=True)
-    return [_execute_one(path, target / path.name, values[path]) for path in paths]
+    jobs = min(len(paths), os.cpu_count() or 1)  # a chapter takes one core
+    return list(Parallel(jobs)(delayed(_execute_one)(path, target / path.name, values[path]) for path in paths))
 
 
 def _execute_one(path: Path, target: Path, values: Mapping[str, Any]) -> Path:

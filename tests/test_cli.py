@@ -47,11 +47,8 @@ def test_doctor_says_what_is_there(capsys, tmp_path):
     assert code == 0 and "torch" in out and "digits images a second" in out and "can be written" in out
 
 
-def test_report_prints_two_tables(capsys, tmp_path, monkeypatch):
-    from cmlib import profiles
-
-    monkeypatch.setitem(profiles.PROFILES, "digits", profiles.PROFILES["smoke"])
-    code, out, _ = call(capsys, "report", "--store", tmp_path)
+def test_report_prints_two_tables(capsys, tmp_path):
+    code, out, _ = call(capsys, "report", "--profile", "smoke", "--store", tmp_path)
     assert code == 0 and "Digits, measured on this machine" in out and "CIFAR-10" in out
     cm_til = [line for line in out.splitlines() if line.startswith("til") and " CM " in line]
     assert "92.72 ± 1.33" in cm_til[1] and "-2.09 ± 0.71" in cm_til[1]

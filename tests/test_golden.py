@@ -13,6 +13,7 @@ from cmlib import datasets
 from cmlib.engine import fresh
 from cmlib.methods.base import METHODS
 
+pytestmark = pytest.mark.engines
 GOLDEN = Path(__file__).with_name("golden.json")
 NAMES = [f"{name}-{scenario}-revision{cls.revision}" for name, cls in METHODS.items() for scenario in cls.scenarios]
 

@@ -18,6 +18,7 @@ def _number(test: Test, what: str, value: Any) -> float:
     """One number, whatever type it has."""
     if isinstance(value, Tensor):
         test.true(value.numel() == 1, f"{what} must be one number, got a tensor of shape {list(value.shape)}")
+        value = value.detach()
     try:
         return float(value)
     except (TypeError, ValueError):
