@@ -158,9 +158,18 @@ def png_bytes(fig: Any, dpi: int = 130) -> bytes:
         bbox_inches="tight",
         pad_inches=0.06,
         metadata={"Software": None},
-        pil_kwargs={"optimize": True},
     )
     pyplot = sys.modules.get("matplotlib.pyplot")
     if pyplot is not None:
         pyplot.close(fig)  # otherwise the notebook draws it a second time, without alternative text
-    return buffer.getvalue()
+    return palette_png(buffer, 256)
+
+
+def palette_png(png: io.BytesIO, colours: int) -> bytes:
+    """A PNG again, with a palette of so many colours: a third of the size, the same to the eye."""
+    from PIL import Image
+
+    image = Image.open(png).convert("RGBA")
+    out = io.BytesIO()
+    image.quantize(colours, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE).save(out, "png", optimize=True)
+    return out.getvalue()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
+import io
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from cmlib.errors import OptionError, check_name
-from cmlib.plots import geometry
+from cmlib.plots import geometry, page
 from cmlib.plots.svg import svg_scatter
 
 MAX_BYTES = 150_000
@@ -174,16 +175,9 @@ def _picture(picture: Any, alt: str) -> str:
 
 def _small_png(fig: Any) -> bytes:
     """PNG of a figure at its full size (all frames alike), with a palette of 128 colours."""
-    import io
-
-    from PIL import Image
-
     buffer = io.BytesIO()
     fig.savefig(buffer, format="png", dpi=100, transparent=True, metadata={"Software": None})
-    image = Image.open(buffer).convert("RGBA").quantize(128, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
-    out = io.BytesIO()
-    image.save(out, format="png", optimize=True)
-    return out.getvalue()
+    return page.palette_png(buffer, 128)
 
 
 def _page(body: str, names: Sequence[str], label: str, options: Mapping[str, Any], start: int) -> str:
