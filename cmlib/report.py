@@ -13,7 +13,7 @@ from cmlib.engine import run
 from cmlib.errors import StoreError
 from cmlib.experiment import Experiment
 from cmlib.methods import METHODS
-from cmlib.store import FINISHED, Run, Store, committed, write_atomically
+from cmlib.store import Run, Store, committed, write_atomically
 
 
 def digits_table(store: Store, seeds: int = 1, profile: str = "digits") -> str:
@@ -68,19 +68,27 @@ def _found(stores: Sequence[Store], experiment: Experiment) -> list[Run]:
 
 
 def publish(source: Path, target: Path) -> list[Path]:
-    """Copy finished, valid runs of a store (or one file) to the committed results; StoreError for anything else."""
+    """Copy valid runs of a store (or one file), with their snapshots, to the committed results; StoreError for others."""
     files = [source] if source.is_file() else sorted(source.rglob("seed*.json"))
     if not files:
         raise StoreError(f"{source} holds no result files")
-    written = []
-    for path in files:
-        one = Store(source).read(path)
-        if one.status != FINISHED and not one.status.startswith("stopped"):
-            raise StoreError(f"{path} holds an unfinished run ({one.status})")
-        place = target.joinpath(*path.parts[-4:])
+    places = [_place(path, Store(target)) for path in files]  # all are checked before any is copied
+    for path, place in zip(files, places, strict=True):
         write_atomically(place, path.read_bytes())
-        written.append(place)
-    return written
+        for snapshots in path.parent.glob(f"{path.stem}.*.npz"):
+            write_atomically(place.with_name(snapshots.name), snapshots.read_bytes())
+    return places
+
+
+def _place(path: Path, target: Store) -> Path:
+    """Where a result file belongs in a store; StoreError when its content does not fit its own hash."""
+    one = target.read(path)
+    fields = {key: one.experiment[key] for key in ("dataset", "scenario", "method", "seed", "profile")}
+    experiment = Experiment(**fields, **one.experiment["options"])
+    digest = one.data["digest"]
+    if experiment.hash(digest) != one.id[-8:]:
+        raise StoreError(f"{path} does not fit its hash: made by an older revision, or changed by hand")
+    return target.path(experiment, digest)
 
 
 def readme_picture(path: Path) -> Path:

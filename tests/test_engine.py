@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import cmlib as cm
-from cmlib import datasets, engine, metrics, snapshots
+from cmlib import datasets, engine, metrics, report, snapshots
 from cmlib import store as stores
 from cmlib.engine import Checkpoint
 from cmlib.methods.base import METHODS
@@ -226,3 +226,33 @@ def test_snapshots_are_recorded_kept_and_read(digits, tmp_path):
         snapshots.load_or_record(experiment, "merged", tmp_path, digits)
     with pytest.raises(cm.OptionError, match="merged for cm in cil"):
         snapshots.record(cm.Experiment("digits", "til", "cm"), "merged")
+
+
+def test_publish_checks_and_copies(digits, tmp_path):
+    experiment = cm.Experiment("digits", "cil", "cm", **TINY)
+    cm.run(experiment, digits, store=tmp_path / "runs")
+    snapshots.load_or_record(experiment, "merged", tmp_path / "runs", digits)
+    (path,) = report.publish(tmp_path / "runs", tmp_path / "results")
+    assert path == Store(tmp_path / "results").path(experiment, digits.digest)
+    assert path.with_suffix(".merged.npz").is_file()
+    path.write_text(path.read_text().replace('"lam": 0.1', '"lam": 0.2'))
+    with pytest.raises(cm.StoreError, match="does not fit its hash"):
+        report.publish(path, tmp_path / "elsewhere")
+    assert not (tmp_path / "elsewhere").exists()
+    with pytest.raises(cm.StoreError, match="holds no result files"):
+        report.publish(tmp_path / "none", tmp_path / "results")
+
+
+def test_committed_runs_are_valid_and_current():
+    """Every committed file fits its hash and its place, has a finite R, and the whole folder stays small."""
+    shelf = stores.committed()
+    files = sorted(shelf.folder.rglob("seed*.json"))
+    assert files
+    for path in files:
+        assert report._place(path, shelf) == path
+        run = shelf.read(path)
+        n = run.experiment["options"]["n_tasks"]
+        assert run.status == "finished" and len(run.R) == n and all(value is not None for value in run.R[-1])
+        assert 0 <= run.accuracy <= 100 and len(run.gradient_steps) == n
+    assert sum(path.stat().st_size for path in shelf.folder.rglob("*") if path.is_file()) < 2 * 2**20
+    assert {path.suffix for path in shelf.folder.rglob("*") if path.is_file()} <= {".json", ".npz", ""}
