@@ -11,10 +11,9 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any
 
-import click
 import typer
 
-from cmlib.errors import CmlibError, OptionError, nearest
+from cmlib.errors import CmlibError, OptionError
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Centroids Matching: runs, tables, book.")
 
@@ -39,7 +38,7 @@ def run(
     dataset: Annotated[str, typer.Option(help="digits, cifar10, cifar100, tiny-imagenet, or a folder of images.")] = "digits",
     scenario: Annotated[str, typer.Option(help="til (task known at test time) or cil.")] = "til",
     method: Annotated[str, typer.Option(help="A method of `cmlib methods`.")] = "cm",
-    seed: Annotated[int, typer.Option(help="0: classes in natural order.")] = 0,
+    seed: Annotated[str, typer.Option(help="A whole number; 0: classes in natural order.")] = "0",
     profile: Annotated[str | None, typer.Option(help="smoke, digits, mini or paper.")] = None,
     set_: Annotated[list[str] | None, typer.Option("--set", help="An option of the experiment, name=value; repeatable.")] = None,
     data_root: DataRoot = None,
@@ -187,17 +186,15 @@ def main(arguments: list[str] | None = None) -> int:
         return result if isinstance(result, int) else 0
     except CmlibError as error:
         message = str(error)
-    except click.exceptions.Abort:
+    except (KeyboardInterrupt, typer.Abort):
         print("interrupted; the same command continues", file=sys.stderr)
         return 1
-    except click.exceptions.NoSuchOption as error:
-        message = f"no option '{error.option_name}'.{nearest(error.option_name, error.possibilities or [])}"
-    except click.ClickException as error:
+    except Exception as error:
+        if not hasattr(error, "format_message"):  # what the parser of the command line raises
+            raise
         message = error.format_message()
-    except KeyboardInterrupt:
-        print("interrupted; the same command continues", file=sys.stderr)
-        return 1
-    print("cmlib: " + " ".join(message.split()), file=sys.stderr)
+    if message:  # empty when the help was asked for by giving no arguments
+        print("cmlib: " + " ".join(message.split()), file=sys.stderr)
     return 2
 
 

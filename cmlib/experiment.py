@@ -57,7 +57,7 @@ class Experiment:
         dataset: str = "digits",
         scenario: str = "til",
         method: str = "cm",
-        seed: int = 0,
+        seed: int | str = 0,
         profile: str | None = None,
         **options: Any,
     ) -> None:

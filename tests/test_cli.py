@@ -90,7 +90,7 @@ def bad_inputs():
         "more images than there are": ([real, "train_per_class=9999"], ["train_per_class=9999", "images"]),
         "unknown split": ([real, "eval_split=train"], ["train", "test, val"]),
         "negative seed": (["--seed", "-1"], ["seed=-1"]),
-        "seed in words": (["--seed", "one"], ["one"]),
+        "seed in words": (["--seed", "one"], ["seed=one", "a whole number"]),
         "private norm in CIL": (["--scenario", "cil", real, "batch_norm=private"], ["only scenario til"]),
         "an option of its own": ([real, "seed=3"], ["--seed"]),
         "no such device": (["--device", "tpu"], ["tpu", "auto, cpu"]),
@@ -111,8 +111,11 @@ def test_bad_input_is_one_line_and_writes_nothing(capsys, tmp_path, case):
 
 @pytest.mark.faults
 def test_data_that_are_absent_or_damaged(capsys, tmp_path, damaged):
-    code, _, err = call(capsys, "run", "--dataset", "cifar10", "--data-root", tmp_path / "none", "--store", tmp_path / "store")
+    (tmp_path / "empty").mkdir()
+    code, _, err = call(capsys, "run", "--dataset", "cifar10", "--data-root", tmp_path / "empty", "--store", tmp_path / "store")
     assert code == 2 and err.count("\n") == 1 and "--data-root" in err and "CMLIB_DATA" in err
+    code, _, err = call(capsys, "run", "--dataset", "cifar10", "--data-root", tmp_path / "none", "--store", tmp_path / "store")
+    assert code == 2 and err.count("\n") == 1 and "is no folder" in err
     code, _, err = call(capsys, "run", "--dataset", "cifar10", "--data-root", damaged, "--store", tmp_path / "store")
     assert code == 2 and err.count("\n") == 1 and ".parquet" in err
     assert not (tmp_path / "store").exists()

@@ -73,7 +73,7 @@ def test_kill_9_and_the_same_bits(digits, tmp_path, method, scenario):
 
 @pytest.mark.faults
 def test_kill_9_and_the_same_command_again(tmp_path):
-    command = [sys.executable, "-m", "cmlib.cli", "run", "--method", "cm", "--scenario", "cil", "--profile", "smoke"]
+    command = [sys.executable, "-m", "cmlib.cli", "run", "--method", "naive", "--profile", "smoke"]
     command += ["--set", "epochs=8", "--set", "train_per_class=40", "--json"]
     whole = subprocess.run([*command, "--store", str(tmp_path / "whole")], capture_output=True, text=True, check=True)
     killed = subprocess.Popen([*command, "--store", str(tmp_path / "cut")], stdout=subprocess.DEVNULL)
