@@ -114,9 +114,9 @@ def _curves_panel(ax: Axes, r: Array, name: str, left: bool, low: bool) -> None:
         ax.plot(after[j:], lines.mean(axis=0), color=colour, marker="o", markersize=6)
         if len(r) > 1:
             ax.fill_between(after[j:], lines.min(axis=0), lines.max(axis=0), color=colour, alpha=0.2, linewidth=0)
-        name = f"task {j + 1}" if j == 0 else str(j + 1)
+        mark = f"task {j + 1}" if j == 0 else str(j + 1)
         at = (j + 1, lines[:, 0].mean())
-        ax.annotate(name, at, xytext=(-4, 7), textcoords="offset points", ha="left", color=colour, fontsize=11)
+        ax.annotate(mark, at, xytext=(-4, 7), textcoords="offset points", ha="left", color=colour, fontsize=11)
     ax.set(ylim=(-3, 113), xlim=(0.6, n + 0.4), xticks=after, yticks=(0, 50, 100))
     ax.grid(axis="y")
     ax.set_title(name)
