@@ -178,6 +178,7 @@ def test_accuracy_matrices_side_by_side() -> None:
 
 def test_forgetting_curves_start_where_a_task_is_learnt() -> None:
     fig = plots.forgetting_curves({"Naive": R3})
+    assert fig.axes[0].get_title(loc="left") == "Naive"
     lines = [line.get_xydata().tolist() for line in fig.axes[0].lines]
     assert lines == [[[1, 90], [2, 50], [3, 20]], [[2, 91], [3, 60]], [[3, 92]]]
 
