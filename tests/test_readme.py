@@ -7,6 +7,7 @@ import torch
 
 import cmlib as cm
 from cmlib import centroids as eq
+from cmlib import report
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 LOSS, EXPERIMENT = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
@@ -64,3 +65,9 @@ def test_arrays_of_ones_own():
     x = (torch.rand(80, 8, 8) * 60 + y.view(-1, 1, 1) * 60).to(torch.uint8)
     run = cm.run(cm.Experiment("arrays", method="naive", n_tasks=2, epochs=2), data=(x, y))
     assert run.matrix.shape == (2, 2) and run.data["classes"] == 4
+
+
+def test_the_picture_is_that_of_the_committed_runs(tmp_path):
+    drawn = report.readme_picture(tmp_path / "readme.png")
+    assert drawn.read_bytes() == (Path(__file__).parents[1] / "book" / "_static" / "readme.png").read_bytes()
+    assert "book/_static/readme.png" in README
