@@ -110,10 +110,12 @@ CONTRAST = """() => {
 }"""
 
 
+# What lies behind figures in the dark theme: transparent, or as dark as the boxes of that theme.
 FIGURES = """() => [...document.querySelectorAll('.cm-figure img, .cm-player img')].map(image => {
   const shades = []; for (let n = image; n && !n.matches('.bd-article'); n = n.parentElement)
     shades.push(getComputedStyle(n).backgroundColor);
-  return shades.every(s => s === 'rgba(0, 0, 0, 0)' || s === 'transparent') ? '' : shades.join(' ');
+  const dark = shade => { const [r, g, b, a = 1] = shade.match(/[\\d.]+/g).map(Number); return a * Math.max(r, g, b) < 64; };
+  return shades.every(shade => shade === 'transparent' || dark(shade)) ? '' : shades.join(' ');
 }).filter(Boolean)"""
 
 
