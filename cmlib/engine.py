@@ -59,9 +59,14 @@ def run(
     """Make the run of an experiment, or load it when the store has it; continue it when it was interrupted.
 
     data: a data set (ImageData, or arrays as in `datasets.load`) instead of the experiment's by name. store: a folder; None
-    keeps nothing. device: `auto` takes CUDA when present. Errors: OptionError, DataError, StoreError.
+    keeps nothing. device: `auto` takes CUDA when present. progress: a bar; None shows it on a terminal only.
+    Errors: OptionError, DataError, StoreError.
     """
-    return train(experiment, data, data_root, store, device, progress, need_method=False)[0]
+    images = load_data(experiment, data, data_root)
+    shelf = as_store(store)
+    choose_device(device)  # a device that is not there is an error even when nothing is left to do
+    done = shelf.load(experiment, images.digest) if shelf else None
+    return done or train(experiment, images, None, shelf, device, progress)[0]
 
 
 def train(
@@ -71,28 +76,30 @@ def train(
     store: str | Path | Store | None = None,
     device: str = "auto",
     progress: bool | None = None,
-    need_method: bool = True,
     after_task: AfterTask | None = None,
 ) -> tuple[Run, Method]:
-    """As `run`, and also return the trained method, for a look inside; `after_task(method, task)` is called after each task."""
+    """As `run`, but always trains, and also returns the trained method, for a look inside.
+
+    `after_task(method, task)` is called after each task.
+    """
     images = load_data(experiment, data, data_root)
-    target = choose_device(device)
-    shelf = store if isinstance(store, Store) or store is None else Store(store)
-    if shelf is not None:
-        done = shelf.load(experiment, images.digest)
-        if done is not None and not need_method:
-            return done, None  # type: ignore[return-value]
+    target, shelf = choose_device(device), as_store(store)
     method = fresh(experiment, images, target)
     if shelf is not None:
         shelf.check_writable()
+    checkpoint = Checkpoint.of(shelf, experiment, images)
     with threads_for(images) as threads, tqdm(**_bar(experiment, progress)) as bar:
-        checkpoint = Checkpoint.of(shelf, experiment, images)
         position = _loop(experiment, method, checkpoint, bar, after_task)
     made = _result(experiment, method, images, position, target, threads)
     if shelf is not None:
         shelf.save(made, experiment, images.digest)
         checkpoint.remove()
     return made, method
+
+
+def as_store(store: str | Path | Store | None) -> Store | None:
+    """A store from a folder; None stays None."""
+    return store if isinstance(store, Store) or store is None else Store(store)
 
 
 def _loop(

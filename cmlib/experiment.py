@@ -89,6 +89,9 @@ class Experiment:
     def __hash__(self) -> int:
         return hash(json.dumps(self.to_dict(), sort_keys=True))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _remake, (self.dataset, self.scenario, self.method, self.seed, self.profile, dict(self.given))
+
     def but(self, **changes: Any) -> Experiment:
         """The same experiment with some fields or options changed; unsaid options follow the profile anew."""
         fields = {name: getattr(self, name) for name in ("dataset", "scenario", "method", "seed", "profile")}
@@ -117,6 +120,11 @@ class Experiment:
             content["dataset"] = "folder"  # the digest says which
         text = json.dumps({**content, "data": digest}, sort_keys=True)
         return hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
+
+
+def _remake(dataset: str, scenario: str, method: str, seed: int, profile: str, given: dict[str, Any]) -> Experiment:
+    """An experiment from a pickle."""
+    return Experiment(dataset, scenario, method, seed, profile, **given)
 
 
 def allowed_options(cls: type[Method]) -> dict[str, Option]:

@@ -21,17 +21,13 @@ def digits_table(store: Store, seeds: int = 1, profile: str = "digits") -> str:
     cells = paper.cells()
     wanted = [Experiment("digits", scenario, method, seed, profile) for method, scenario in cells for seed in range(seeds)]
     jobs = min(len(wanted), os.cpu_count() or 1)  # digits take one core a run
-    runs = Parallel(jobs)(delayed(_digits_run)(one.scenario, one.method, one.seed, profile, store) for one in wanted)
+    runs = Parallel(jobs)(delayed(run)(one, store=store) for one in wanted)
     rows = [
         (scenario, METHODS[method].title, *_columns(runs[seeds * i : seeds * (i + 1)]))
         for i, (method, scenario) in enumerate(cells)
     ]
     table = paper.text_table(("scenario", "method", "accuracy", "bwt_final", "seconds"), rows)
     return f"Digits, measured on this machine (percent)\n{table}"
-
-
-def _digits_run(scenario: str, method: str, seed: int, profile: str, store: Store) -> Run:
-    return run(Experiment("digits", scenario, method, seed, profile), store=store)
 
 
 def _columns(runs: Sequence[Run]) -> tuple[str, str, str]:

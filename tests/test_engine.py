@@ -1,8 +1,10 @@
 """Runs, checkpoints, the store: kill, resume, damage."""
 
+import copy
 import json
 import multiprocessing
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -193,6 +195,7 @@ def test_experiments_are_values():
     a = cm.Experiment(lam=0.5)
     assert a == cm.Experiment(lam="0.5") and hash(a) == hash(cm.Experiment(lam=0.5)) and a != cm.Experiment(lam=0.4)
     assert a.but(seed=2).lam == 0.5 and a.but(seed=2).seed == 2 and a.but(method="naive").method == "naive"
+    assert pickle.loads(pickle.dumps(a)) == copy.deepcopy(a) == a
     assert a.variant == "lam=0.5" and cm.Experiment().variant == ""
     with pytest.raises(AttributeError, match="Did you mean 'epochs'"):
         a.epoch  # noqa: B018
