@@ -115,11 +115,24 @@ class Experiment:
 
     def hash(self, digest: str) -> str:
         """8 hex digits over everything that can change the numbers: options, engine, data digest, revision."""
-        content = {key: value for key, value in self.to_dict().items() if key != "profile"}
+        content = identity(self.to_dict())
         if Path(self.dataset).is_dir():
             content["dataset"] = "folder"  # the digest says which
         text = json.dumps({**content, "data": digest}, sort_keys=True)
         return hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
+
+
+def identity(content: Mapping[str, Any]) -> dict[str, Any]:
+    """What makes a run the run it is: no profile, and only the options that differ from their own default.
+
+    So an option added later, whose default changes nothing, leaves the runs made before it valid. An option's default is
+    never changed; profiles and methods set other values over it.
+    """
+    method = METHODS.get(content["method"])
+    known = allowed_options(method) if method else {}
+    neutral = {name: option.default for name, option in known.items()}
+    options = {name: value for name, value in content["options"].items() if name not in neutral or value != neutral[name]}
+    return {key: value for key, value in content.items() if key not in ("profile", "options")} | {"options": options}
 
 
 def _remake(dataset: str, scenario: str, method: str, seed: int, profile: str, given: dict[str, Any]) -> Experiment:

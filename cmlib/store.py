@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from cmlib import metrics
 from cmlib.errors import StoreError
-from cmlib.experiment import Experiment
+from cmlib.experiment import Experiment, identity
 
 FINISHED, DIVERGED = "finished", "stopped: the loss is not finite"
 
@@ -154,10 +154,10 @@ class Store:
 
     def find(self, experiment: Experiment) -> list[Run]:
         """Runs of exactly this experiment, whatever data file they were made from."""
-        wanted = {key: value for key, value in experiment.to_dict().items() if key != "profile"}
+        wanted = identity(experiment.to_dict())
         place = f"*/{Path(experiment.dataset).name}-{experiment.scenario}/{experiment.method}*/seed{experiment.seed}-*.json"
         runs = [self.read(path) for path in sorted(self.folder.glob(place))]
-        return [run for run in runs if {key: run.experiment.get(key) for key in wanted} == wanted]
+        return [run for run in runs if identity(run.experiment) == wanted]
 
 
 def write_atomically(path: Path, content: bytes) -> None:

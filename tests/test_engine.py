@@ -17,7 +17,7 @@ import cmlib as cm
 from cmlib import datasets, engine, metrics, report, snapshots
 from cmlib import store as stores
 from cmlib.engine import Checkpoint
-from cmlib.methods.base import METHODS
+from cmlib.methods.base import METHODS, Option
 from cmlib.methods.naive import Naive
 from cmlib.store import Store
 
@@ -114,6 +114,15 @@ def test_a_finished_run_is_loaded_and_a_changed_option_is_another_run(digits, tm
     assert Store(tmp_path).load(other, digits.digest) is None
     assert experiment.hash("other data") != experiment.hash(digits.digest)
     assert cm.Experiment(method="naive", **TINY).hash("x") == experiment.hash("x")
+
+
+def test_a_new_option_leaves_runs_valid(digits, tmp_path, monkeypatch):
+    experiment = cm.Experiment(method="naive", **TINY)
+    run = cm.run(experiment, digits, store=tmp_path)
+    monkeypatch.setattr(Naive, "options", {"warm_up": Option(0, "a new option", int, low=0)})
+    assert cm.Experiment(method="naive", **TINY).hash(digits.digest) == run.id[-8:]
+    assert Store(tmp_path).find(cm.Experiment(method="naive", **TINY)) == [run]
+    assert Store(tmp_path).find(cm.Experiment(method="naive", warm_up=3, **TINY)) == []
 
 
 def test_a_raised_revision_is_another_run(digits, monkeypatch):

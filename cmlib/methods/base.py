@@ -31,7 +31,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Option:
-    """One option of an experiment: its default, what it means, and which values are possible."""
+    """One option of an experiment: its default, what it means, and which values are possible.
+
+    A run's hash leaves out options at their default. So a new option's default must be what was done before it existed, and
+    no default is ever changed: a method's `defaults` or a profile sets another value over it.
+    """
 
     default: Any
     help: str
