@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from cmlib.experiment import Experiment, identity
+from cmlib.experiment import Experiment
 from cmlib.methods import METHODS
 from cmlib.store import FINISHED, Run, Store
 
@@ -67,10 +67,7 @@ def finished(runs: Iterable[Run]) -> list[Run]:
 
 def runs_like(store: Store, experiment: Experiment) -> list[Run]:
     """All finished runs of an experiment in a store, whatever their seed."""
-    wanted = identity(experiment.to_dict())
-    place = f"{experiment.dataset}-{experiment.scenario}"
-    runs = [store.read(path) for path in sorted(store.folder.glob(f"*/{place}/{experiment.method}*/seed*.json"))]
-    return finished(run for run in runs if identity({**run.experiment, "seed": experiment.seed}) == wanted)
+    return finished(store.find(experiment, any_seed=True))
 
 
 def cells(scenarios: Sequence[str] = ("til", "cil")) -> list[tuple[str, str]]:

@@ -152,12 +152,14 @@ class Store:
         for path in sorted(self.folder.rglob("seed*.json")):
             yield self.read(path)
 
-    def find(self, experiment: Experiment) -> list[Run]:
-        """Runs of exactly this experiment, whatever data file they were made from."""
-        wanted = identity(experiment.to_dict())
-        place = f"*/{Path(experiment.dataset).name}-{experiment.scenario}/{experiment.method}*/seed{experiment.seed}-*.json"
-        runs = [self.read(path) for path in sorted(self.folder.glob(place))]
-        return [run for run in runs if identity(run.experiment) == wanted]
+    def find(self, experiment: Experiment, any_seed: bool = False) -> list[Run]:
+        """Runs of exactly this experiment (or of it with any seed), whatever data file they were made from."""
+        e = experiment
+        seed = "*" if any_seed else str(e.seed)
+        paths = sorted(self.folder.glob(f"*/{Path(e.dataset).name}-{e.scenario}/{e.method}*/seed{seed}-*.json"))
+        same = {"seed": e.seed} if any_seed else {}
+        wanted = identity(e.to_dict())
+        return [run for run in map(self.read, paths) if identity({**run.experiment, **same}) == wanted]
 
 
 def write_atomically(path: Path, content: bytes) -> None:
