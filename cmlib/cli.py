@@ -43,21 +43,22 @@ def run(
     set_: Annotated[list[str] | None, typer.Option("--set", help="An option of the experiment, name=value; repeatable.")] = None,
     data_root: DataRoot = None,
     store: Annotated[str | None, typer.Option(help="Folder for results (default ./runs, or CMLIB_STORE).")] = None,
+    engine: Annotated[str, typer.Option(help="cmlib, or avalanche: the same run through the Avalanche library.")] = "cmlib",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda.")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Make one run, load it when the store has it, continue it when it was interrupted."""
-    from cmlib import engine
+    from cmlib import engine as engines
     from cmlib import store as stores
-    from cmlib.experiment import Experiment
+    from cmlib.experiment import FIELDS, Experiment
 
     settings = parse_settings(set_ or [])
-    for name in ("dataset", "scenario", "method", "seed", "profile"):
+    for name in FIELDS:
         if name in settings:
             raise OptionError(f"--set {name}=...: this is an option of its own, --{name}")
-    experiment = Experiment(dataset, scenario, method, seed, profile, **settings)
+    experiment = Experiment(dataset, scenario, method, seed, profile, engine, **settings)
     folder = Path(store) if store else stores.default_folder()
-    made = engine.run(experiment, data_root=data_root, store=folder, device=device, progress=False if as_json else None)
+    made = engines.run(experiment, data_root=data_root, store=folder, device=device, progress=False if as_json else None)
     if as_json:
         print(json.dumps(made.summary(), allow_nan=False))
         return

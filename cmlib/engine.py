@@ -6,6 +6,7 @@ continues from it and ends, on a CPU, with the same bits as an undisturbed one.
 
 from __future__ import annotations
 
+import importlib
 import io
 import os
 import platform
@@ -84,12 +85,17 @@ def train(
     """
     images = load_data(experiment, data, data_root)
     target, shelf = choose_device(device), as_store(store)
-    method = fresh(experiment, images, target)
+    checkpoint = Checkpoint.of(shelf, experiment, images)
+    if experiment.engine == "avalanche":
+        other = importlib.import_module("cmlib.avalanche")  # by name: an optional part, which is built on this module
+        method = other.fresh(experiment, images, target)
+        loop: Callable[..., Position] = other.loop
+    else:
+        method, loop = fresh(experiment, images, target), _loop
     if shelf is not None:
         shelf.check_writable()
-    checkpoint = Checkpoint.of(shelf, experiment, images)
     with threads_for(images) as threads, tqdm(**_bar(experiment, progress)) as bar:
-        position = _loop(experiment, method, checkpoint, bar, after_task)
+        position = loop(experiment, method, checkpoint, bar, after_task)
     made = _result(experiment, method, images, position, target, threads)
     if shelf is not None:
         shelf.save(made, experiment, images.digest)
@@ -294,6 +300,7 @@ def _result(
         seconds_per_epoch=position.seconds,
         gradient_steps=position.steps,
         retained={name: sum(t.numel() for t in tensors) for name, tensors in method.retained().items()},
+        formula=dict(zip(("text", "scalars"), method.formula() or (), strict=False)),
         status=position.status,
         data=info,
         versions=versions(),

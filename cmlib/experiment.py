@@ -32,7 +32,8 @@ COMMON: dict[str, Option] = {
     "batch_norm": Option("shared", "one batch norm, one per task, or statistics per task", choices=BATCH_NORMS),
 }
 ARRAYS = "arrays"  # the data set name of a caller's own arrays
-ENGINE = "cmlib"
+ENGINES = ("cmlib", "avalanche")  # what makes the run; `cmlib` is the default
+FIELDS = ("dataset", "scenario", "method", "seed", "profile", "engine")
 
 
 @dataclass(frozen=True, init=False)
@@ -40,6 +41,7 @@ class Experiment:
     """One run to be made: data set, scenario, method, seed, and every option of the method.
 
     profile: where unsaid options come from (`smoke`, `digits`, `mini`, `paper`; default `digits` for digits, else `paper`).
+    engine: `cmlib`, or `avalanche`: the same experiment through the Avalanche library.
     Options are given by name and read as attributes: `Experiment(lam=0.5).lam`. OptionError for an unknown name, a wrong
     type or an impossible value.
     """
@@ -49,6 +51,7 @@ class Experiment:
     method: str
     seed: int
     profile: str
+    engine: str
     options: Mapping[str, Any]
     given: Mapping[str, Any]
 
@@ -59,6 +62,7 @@ class Experiment:
         method: str = "cm",
         seed: int | str = 0,
         profile: str | None = None,
+        engine: str = "cmlib",
         **options: Any,
     ) -> None:
         if not Path(dataset).is_dir():
@@ -70,12 +74,16 @@ class Experiment:
             raise OptionError(f"{method} does not work in scenario {scenario}; allowed: {', '.join(cls.scenarios)}")
         profile = profile or ("digits" if dataset == "digits" else "paper")
         check_name("profile", profile, PROFILES)
+        check_name("engine", engine, ENGINES)
         given = parse_options(cls, options)
         settled = {**profile_defaults(cls, profile, dataset, scenario), **given}
-        if settled["batch_norm"] != "shared" and scenario == "cil":
-            raise OptionError(f"batch_norm={settled['batch_norm']} needs to know the task: only scenario til has it")
-        values = (dataset, scenario, method, Option(0, "", int, low=0).parse("seed", seed), profile)
-        for name, value in zip(("dataset", "scenario", "method", "seed", "profile"), values, strict=True):
+        norm = settled["batch_norm"]
+        if norm != "shared" and scenario == "cil":
+            raise OptionError(f"batch_norm={norm} needs to know the task: only scenario til has it")
+        if norm not in cls.batch_norms:
+            raise OptionError(f"batch_norm={norm} does not work with {method}; allowed: {', '.join(cls.batch_norms)}")
+        values = (dataset, scenario, method, Option(0, "", int, low=0).parse("seed", seed), profile, engine)
+        for name, value in zip(FIELDS, values, strict=True):
             object.__setattr__(self, name, value)
         object.__setattr__(self, "options", MappingProxyType(settled))
         object.__setattr__(self, "given", MappingProxyType(given))
@@ -90,11 +98,11 @@ class Experiment:
         return hash(json.dumps(self.to_dict(), sort_keys=True))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _remake, (self.dataset, self.scenario, self.method, self.seed, self.profile, dict(self.given))
+        return _remake, (*(getattr(self, name) for name in FIELDS), dict(self.given))
 
     def but(self, **changes: Any) -> Experiment:
         """The same experiment with some fields or options changed; unsaid options follow the profile anew."""
-        fields = {name: getattr(self, name) for name in ("dataset", "scenario", "method", "seed", "profile")}
+        fields = {name: getattr(self, name) for name in FIELDS}
         if "dataset" in changes and "profile" not in changes:
             fields["profile"] = None
         known = allowed_options(METHODS[check_name("method", changes.get("method", self.method), METHODS)])
@@ -103,14 +111,15 @@ class Experiment:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything that defines the run, as plain values."""
-        fields = {name: getattr(self, name) for name in ("dataset", "scenario", "method", "seed", "profile")}
-        return {**fields, "engine": ENGINE, "revision": METHODS[self.method].revision, "options": dict(self.options)}
+        fields = {name: getattr(self, name) for name in FIELDS}
+        return {**fields, "revision": METHODS[self.method].revision, "options": dict(self.options)}
 
     @property
     def variant(self) -> str:
-        """The options that differ from the profile, as `name=value,...`; empty when none does."""
+        """The options (and the engine) that differ from the usual, as `name=value,...`; empty when none does."""
         usual = profile_defaults(METHODS[self.method], self.profile, self.dataset, self.scenario)
-        changed = {name: value for name, value in sorted(self.options.items()) if value != usual[name]}
+        changed = {"engine": self.engine} if self.engine != ENGINES[0] else {}
+        changed |= {name: value for name, value in sorted(self.options.items()) if value != usual[name]}
         return ",".join(f"{name}={str(value).lower()}" for name, value in changed.items())
 
     def hash(self, digest: str) -> str:
@@ -135,9 +144,9 @@ def identity(content: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in content.items() if key not in ("profile", "options")} | {"options": options}
 
 
-def _remake(dataset: str, scenario: str, method: str, seed: int, profile: str, given: dict[str, Any]) -> Experiment:
+def _remake(dataset: str, scenario: str, method: str, seed: int, profile: str, engine: str, given: dict[str, Any]) -> Experiment:
     """An experiment from a pickle."""
-    return Experiment(dataset, scenario, method, seed, profile, **given)
+    return Experiment(dataset, scenario, method, seed, profile, engine, **given)
 
 
 def allowed_options(cls: type[Method]) -> dict[str, Option]:

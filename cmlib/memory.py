@@ -7,24 +7,26 @@ from torch import Tensor, nn
 
 from cmlib.randomness import generator
 
-KINDS = ("total", "per_task")
+KINDS = ("total", "per_task")  # of a method's exemplar memory
 
 
 class ExemplarMemory(nn.Module):
     """Exemplars as raw uint8 images and labels, kept in buffers so that a checkpoint holds them.
 
     `kind="total"`: `size` exemplars in all, shared evenly by the classes seen and resized at each new task by dropping each
-    class's last ones. `kind="per_task"`: `size` exemplars for every task.
+    class's last ones. `kind="per_task"`: `size` exemplars for every task. `features` is for a method that keeps some of each.
     """
 
     x: Tensor  # uint8 [n, C, H, W]
     y: Tensor  # int64 [n]
+    features: Tensor  # float [n, D], or empty
 
     def __init__(self, size: int, kind: str = "total") -> None:
         super().__init__()
         self.size, self.kind = size, kind
         self.register_buffer("x", torch.empty(0, dtype=torch.uint8))
         self.register_buffer("y", torch.empty(0, dtype=torch.int64))
+        self.register_buffer("features", torch.empty(0))
 
     def __len__(self) -> int:
         return len(self.y)
@@ -42,14 +44,65 @@ class ExemplarMemory(nn.Module):
         kept = _first_of_each(self.y, shares, old) if self.kind == "total" else slice(None)
         self.x, self.y = torch.cat([self.x[kept], x[chosen]]), torch.cat([self.y[kept], y[chosen]])
 
+    def append(self, x: Tensor, y: Tensor) -> None:
+        """Store these images as they are."""
+        self.x, self.y = (torch.cat([self.x, x]), torch.cat([self.y, y])) if len(self) else (x.clone(), y.clone())
+
     def of_classes(self, first: int, last: int) -> Tensor:
         """Positions of the exemplars with labels first <= y < last."""
         return ((self.y >= first) & (self.y < last)).nonzero().squeeze(1)
 
     def _load_from_state_dict(self, state_dict, prefix, *args) -> None:  # type: ignore[no-untyped-def]
-        for name in ("x", "y"):  # buffers grow with the tasks: take the size found
+        for name in ("x", "y", "features"):  # buffers grow with the tasks: take the size found
             setattr(self, name, torch.empty_like(state_dict[prefix + name], device=getattr(self, name).device))
         super()._load_from_state_dict(state_dict, prefix, *args)
+
+
+class StreamMemory(ExemplarMemory):
+    """Exemplars of a stream: at most `size` of each class, every image so far equally likely to be among them (reservoir).
+
+    The exemplars of class c have the places c * size ... (c + 1) * size - 1; the label of an empty place is -1.
+    """
+
+    seen: Tensor  # int64 [classes]
+
+    def __init__(self, size: int, classes: int) -> None:
+        super().__init__(size, "per_class")
+        self.register_buffer("seen", torch.zeros(classes, dtype=torch.int64))
+        self.counts: list[int] = []  # of `seen`, here for speed; read by `make_room`, written by `store_counts`
+
+    def make_room(self, like: Tensor, classes: int) -> None:
+        """Empty places for all classes below `classes`. like: images [n, C, H, W]"""
+        self.counts = self.seen.tolist()
+        n = classes * self.size - len(self)
+        empty = torch.zeros(n, *like.shape[1:], dtype=like.dtype, device=like.device)
+        self.append(empty, torch.full((n,), -1, device=like.device))
+
+    def pick(self, n: int, draws: torch.Generator) -> Tensor:
+        """Places of n exemplars: a class of those seen, then one of its exemplars, at random; none while there are none."""
+        counts = self.counts = self.counts or self.seen.tolist()
+        stored = torch.tensor([(c, min(count, self.size)) for c, count in enumerate(counts) if count], dtype=torch.int64)
+        if not len(stored):
+            return torch.zeros(0, dtype=torch.int64, device=self.x.device)
+        classes, filled = stored[torch.randint(len(stored), (n,), generator=draws)].T
+        rank = (torch.rand(n, generator=draws) * filled).long().clamp(max=filled - 1)
+        return (classes * self.size + rank).to(self.x.device)
+
+    def observe(self, x: Tensor, labels: list[int], draws: torch.Generator) -> None:
+        """Images of the stream pass by. x [n, C, H, W]"""
+        places: dict[int, int] = {}
+        for row, (label, u) in enumerate(zip(labels, torch.rand(len(labels), generator=draws).tolist(), strict=True)):
+            count = self.counts[label]
+            rank = count if count < self.size else int(u * (count + 1))
+            self.counts[label] += 1
+            if rank < self.size:
+                places[label * self.size + rank] = row
+        slots, rows = torch.tensor([*places.items()], dtype=torch.int64).reshape(-1, 2).T.to(x.device)
+        self.x[slots], self.y[slots] = x[rows], slots // self.size
+
+    def store_counts(self) -> None:
+        """Put the counts where a checkpoint finds them."""
+        self.seen.copy_(torch.tensor(self.counts))
 
 
 def quota(size: int, classes: list[int]) -> dict[int, int]:

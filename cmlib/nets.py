@@ -14,7 +14,7 @@ from cmlib.errors import check_name
 from cmlib.randomness import seeded
 
 FEATURES = 64  # D
-BATCH_NORMS = ("shared", "private", "stats")
+BATCH_NORMS = ("shared", "private", "stats", "unfrozen")
 HEADS = ("linear", "mlp")
 
 
@@ -22,15 +22,18 @@ class TaskBatchNorm2d(nn.Module):
     """Batch norm for a sequence of tasks.
 
     kind `shared`: one norm for all tasks. `private`: one norm per task (statistics and affine weights), trained with its
-    task and frozen afterwards. `stats`: private statistics, one shared affine map.
+    task and frozen afterwards. `stats`: private statistics, one shared affine map. `unfrozen`: as private, but never frozen.
     The layout of the next batch is set from outside: `task` is the norm in use; with `past = t > 0` the batch is t blocks of
-    equal size and block i goes through the frozen norm of task i, all in one operation.
+    equal size and block i goes through the frozen norm of task i, all in one operation; with `owners` [B] each sample goes
+    through the norm of its own task.
     """
+
+    owners: Tensor | None
 
     def __init__(self, features: int, kind: str = "shared") -> None:
         super().__init__()
         self.features, self.kind = features, kind
-        self.task, self.past = 0, 0
+        self.task, self.past, self.owners = 0, 0, None
         self.norms = nn.ModuleList()
         self.add_task()
 
@@ -41,7 +44,7 @@ class TaskBatchNorm2d(nn.Module):
         norm = nn.BatchNorm2d(self.features)
         if self.kind == "stats" and len(self.norms):
             norm.weight, norm.bias = self.norm_of(0).weight, self.norm_of(0).bias  # one affine map for all tasks
-        elif len(self.norms):
+        elif self.kind == "private" and len(self.norms):
             for parameter in self.norms[-1].parameters():
                 parameter.requires_grad_(False)
         self.norms.append(norm)
@@ -56,8 +59,10 @@ class TaskBatchNorm2d(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if self.past:
             return self._past_blocks(x)
+        if self.owners is not None:
+            return self._by_owner(x, self.owners)
         norm = self.norm_of(self.task)
-        frozen = self.kind != "shared" and self.task < len(self.norms) - 1
+        frozen = self.kind in ("private", "stats") and self.task < len(self.norms) - 1
         if not frozen:
             return norm(x)
         return F.batch_norm(x, norm.running_mean, norm.running_var, norm.weight, norm.bias, False, 0.0, norm.eps)
@@ -75,6 +80,31 @@ class TaskBatchNorm2d(nn.Module):
         blocks = x.unflatten(0, (self.past, -1))  # [t, B, C, H, W]
         shape = (self.past, 1, -1, 1, 1)
         return torch.addcmul(shift.view(shape), blocks, scale.view(shape)).flatten(0, 1)
+
+    def _by_owner(self, x: Tensor, owners: Tensor) -> Tensor:
+        """Past tasks' samples through their frozen norm, the latest task's through its own with the statistics of these only."""
+        latest = len(self.norms) - 1
+        if not self.training:
+            scale, shift = self.folded(latest + 1)
+        else:
+            new_scale, new_shift = self._statistics_of(x, (owners == latest).to(x.dtype))
+            scale, shift = self.folded(latest) if latest else (new_scale[None][:0], new_shift[None][:0])
+            scale, shift = torch.cat([scale, new_scale[None]]), torch.cat([shift, new_shift[None]])
+        return torch.addcmul(shift[owners, :, None, None], x, scale[owners, :, None, None])
+
+    def _statistics_of(self, x: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
+        """Scale and shift [C] of the latest norm in training, from the chosen samples only; moves its running statistics."""
+        norm, weight = self.norm_of(len(self.norms) - 1), chosen.view(-1, 1, 1, 1)
+        n = (chosen.sum() * x.shape[2] * x.shape[3]).clamp(min=1)
+        mean = (x * weight).sum((0, 2, 3)) / n
+        var = ((x - mean.view(1, -1, 1, 1)).square() * weight).sum((0, 2, 3)) / n
+        with torch.no_grad():
+            momentum = float(norm.momentum or 0.1) * (chosen.sum() > 0)
+            norm.get_buffer("running_mean").lerp_(mean, momentum)
+            norm.get_buffer("running_var").lerp_(var * n / (n - 1).clamp(min=1), momentum)
+            norm.get_buffer("num_batches_tracked").add_(1)
+        scale = norm.weight / (var + norm.eps).sqrt()
+        return scale, norm.bias - mean * scale
 
 
 class Block(nn.Module):
@@ -97,11 +127,60 @@ class Block(nn.Module):
         return F.relu(y + x)
 
 
-class ResNet20(nn.Module):
+class Backbone(nn.Module):
+    """A network psi from images to features, whose batch norms know tasks: [B, C, H, W] -> [B, D], D = `out_features`."""
+
+    out_features: int
+
+    def task_norms(self) -> list[TaskBatchNorm2d]:
+        """All batch norm layers, in order."""
+        return [module for module in self.modules() if isinstance(module, TaskBatchNorm2d)]
+
+    def add_task(self) -> None:
+        """Give every batch norm layer the norm of a new task."""
+        for norm in self.task_norms():
+            norm.add_task()
+
+    def features(self, x: Tensor, task: int | None = None) -> Tensor:
+        """Features of a batch through the norms of one task (None: the latest). [B, C, H, W] -> [B, D]"""
+        for norm in self.task_norms():
+            norm.task = len(norm.norms) - 1 if task is None or norm.kind == "shared" else task
+        return self(x)
+
+    def past_features(self, x: Tensor, tasks: int) -> Tensor:
+        """Features of one batch through the frozen norms of the first t tasks, as ONE batch. -> [t, B, D]"""
+        norms = self.task_norms()
+        if not norms or norms[0].kind == "shared":
+            return self(x).expand(tasks, -1, -1)
+        repeated = x.expand(tasks, *x.shape).flatten(0, 1).contiguous(memory_format=torch.channels_last)
+        return self._with("past", tasks, repeated).unflatten(0, (tasks, -1))
+
+    def features_by_task(self, x: Tensor, owners: Tensor) -> Tensor:
+        """Features of a batch of several tasks, each sample through its own task's norms. owners int64 [B] -> [B, D]"""
+        norms = self.task_norms()
+        if not norms or norms[0].kind == "shared":
+            return self.features(x)
+        return self._with("owners", owners, x)
+
+    def _with(self, layout: str, value: int | Tensor, x: Tensor) -> Tensor:
+        """The network's output while every norm has a layout set."""
+        norms = self.task_norms()
+        for norm in norms:
+            setattr(norm, layout, value)
+        try:
+            return self(x)
+        finally:
+            for norm in norms:
+                setattr(norm, layout, 0 if layout == "past" else None)
+
+
+class ResNet20(Backbone):
     """ResNet20 without its last layer: [B, C, H, W] -> [B, 64]. 269,072 parameters for C = 3.
 
     He et al. (2016): a 3x3 convolution, three stages of three blocks (16, 32, 64 channels), global average pooling.
     """
+
+    out_features = FEATURES
 
     def __init__(self, channels: int = 3, norm: str = "shared") -> None:
         super().__init__()
@@ -127,35 +206,6 @@ class ResNet20(nn.Module):
         x = F.relu(self.norm(self.conv(x)))
         return self.blocks(x).mean((2, 3))  # [B, 64]
 
-    def task_norms(self) -> list[TaskBatchNorm2d]:
-        """All batch norm layers, in order."""
-        return [module for module in self.modules() if isinstance(module, TaskBatchNorm2d)]
-
-    def add_task(self) -> None:
-        """Give every batch norm layer the norm of a new task."""
-        for norm in self.task_norms():
-            norm.add_task()
-
-    def features(self, x: Tensor, task: int | None = None) -> Tensor:
-        """Features of a batch through the norms of one task (None: the latest). [B, C, H, W] -> [B, 64]"""
-        for norm in self.task_norms():
-            norm.task = len(norm.norms) - 1 if task is None or norm.kind == "shared" else task
-        return self(x)
-
-    def past_features(self, x: Tensor, tasks: int) -> Tensor:
-        """Features of one batch through the frozen norms of the first t tasks, as ONE batch. -> [t, B, 64]"""
-        norms = self.task_norms()
-        if norms[0].kind == "shared":
-            return self(x).expand(tasks, -1, -1)
-        for norm in norms:
-            norm.past = tasks
-        try:
-            repeated = x.expand(tasks, *x.shape).flatten(0, 1).contiguous(memory_format=torch.channels_last)
-            return self(repeated).unflatten(0, (tasks, -1))
-        finally:
-            for norm in norms:
-                norm.past = 0
-
 
 def make_backbone(channels: int, norm: str, seed: int) -> ResNet20:
     """ResNet20 with the initial weights of a seed: the same for every method and kind of batch norm."""
@@ -163,11 +213,11 @@ def make_backbone(channels: int, norm: str, seed: int) -> ResNet20:
         return ResNet20(channels, norm).to(memory_format=torch.channels_last)
 
 
-def make_head(kind: str, outputs: int, seed: int, task: int) -> nn.Module:
-    """Head of one task: `linear` 64 -> outputs, or `mlp` 64 -> 64 -> ReLU -> outputs (the paper's)."""
+def make_head(kind: str, outputs: int, seed: int, task: int, features: int = FEATURES) -> nn.Module:
+    """Head of one task: `linear` D -> outputs, or `mlp` D -> D -> ReLU -> outputs (the paper's). D = features"""
     check_name("head", kind, HEADS)
     with seeded(seed, task, "head"):
-        last = nn.Linear(FEATURES, outputs)
+        last = nn.Linear(features, outputs)
         if kind == "linear":
             return last
-        return nn.Sequential(nn.Linear(FEATURES, FEATURES), nn.ReLU(), last)
+        return nn.Sequential(nn.Linear(features, features), nn.ReLU(), last)

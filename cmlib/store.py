@@ -31,7 +31,7 @@ class Run:
 
     R: accuracies in percent, [N][N], None above the diagonal. R_task_known: the same with the task given (CIL only).
     seconds_per_epoch: one list a task. gradient_steps: one number a task. retained: scalars kept between tasks, by what
-    they are. status: `finished`, or why and where it stopped.
+    they are. formula: the paper's for the same memory, with its value. status: `finished`, or why and where it stopped.
     """
 
     id: str
@@ -42,6 +42,7 @@ class Run:
     gradient_steps: list[int]
     retained: dict[str, int]
     status: str = FINISHED
+    formula: dict[str, Any] = field(default_factory=dict)
     data: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     machine: dict[str, Any] = field(default_factory=dict)

@@ -238,8 +238,8 @@ def test_head_and_batch_norm_options(digits):
     assert len(private.backbone.norm.norms) == 2
     with pytest.raises(OptionError, match="only scenario til"):
         experiment("cm", "cil", batch_norm="private")
-    with pytest.raises(OptionError, match="does not work with er"):
-        fresh(experiment("er", "til", batch_norm="private"), digits)
+    with pytest.raises(OptionError, match="batch_norm=unfrozen does not work with er; allowed: shared, private, stats"):
+        experiment("er", "til", batch_norm="unfrozen")
 
 
 def test_a_random_support_set_that_misses_a_class_is_said_in_words(digits):

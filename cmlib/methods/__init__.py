@@ -1,6 +1,21 @@
 """Every method of the paper, one file each; importing this package registers them all."""
 
-from cmlib.methods import cm, cumulative, er, naive
+from cmlib.methods import cm, cope, cumulative, emr, er, ewc, gem, naive, oewc, ssil
 from cmlib.methods.base import METHODS, Method, Option, register
 
-__all__ = ["METHODS", "Method", "Option", "cm", "cumulative", "er", "naive", "register"]
+__all__ = [
+    "METHODS",
+    "Method",
+    "Option",
+    "cm",
+    "cope",
+    "cumulative",
+    "emr",
+    "er",
+    "ewc",
+    "gem",
+    "naive",
+    "oewc",
+    "register",
+    "ssil",
+]

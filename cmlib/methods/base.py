@@ -4,7 +4,7 @@
     loss(x, y, task)      scalar; x [B, C, H, W], y [B] labels over all classes seen
     end_task(task)        centroids, exemplars, importances; the net is in eval mode
     scores(x, task)       [B, classes seen], or [B, classes of the task] when the task is known
-    retained()            the tensors kept between tasks, by name
+    retained()            the tensors kept between tasks, by name (and `formula()`, what the paper counts instead)
 
 A method that changes the stream overrides `batches`, one that changes the step overrides `step`. Everything kept must be a
 parameter, a buffer or a submodule registered by `begin_task`, so that `state_dict()` is complete: an interrupted run is rebuilt
@@ -13,6 +13,7 @@ by calling `begin_task` for each task so far and loading the state over it. Chap
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cmlib.errors import OptionError, check_name
-from cmlib.nets import FEATURES, make_backbone, make_head
+from cmlib.nets import Backbone, make_backbone, make_head
 
 if TYPE_CHECKING:
     from cmlib.scenario import Part, Scenario, Task
@@ -102,7 +103,7 @@ def register(name: str) -> Callable[[type[Method]], type[Method]]:
 class Method(nn.Module):
     """A backbone, one head per task, plain training: the parent of every method.
 
-    options: the experiment's resolved options by name. scenario: the tasks.
+    options: the experiment's resolved options by name. scenario: the tasks. backbone: another one than ResNet20.
     """
 
     name: ClassVar[str] = ""
@@ -112,17 +113,21 @@ class Method(nn.Module):
     scenarios: ClassVar[tuple[str, ...]] = ("til", "cil")
     options: ClassVar[dict[str, Option]] = {}  # its own options
     defaults: ClassVar[dict[str, dict[str, Any]]] = {}  # by scenario: other defaults of common options
+    batch_norms: ClassVar[tuple[str, ...]] = ("shared", "private", "stats")  # the kinds it works with (TIL)
     revision: ClassVar[int] = 1  # raised when its numbers change
 
-    def __init__(self, options: Mapping[str, Any], scenario: Scenario) -> None:
+    def __init__(self, options: Mapping[str, Any], scenario: Scenario, backbone: Backbone | None = None) -> None:
         super().__init__()
         self.option, self.scenario, self.kind = dict(options), scenario, scenario.kind
-        channels = scenario.data.x_train.shape[1]
-        self.backbone = make_backbone(channels, self.option["batch_norm"], scenario.seed)
+        if backbone is None:
+            backbone = make_backbone(scenario.data.x_train.shape[1], self.option["batch_norm"], scenario.seed)
+        self.backbone, size = backbone, backbone.out_features
         self.heads = nn.ModuleList()
+        self.past: nn.ModuleDict | None = None  # the network as it was before the current task, where a method needs it
+        self.batch_scores: Tensor | None = None  # the class scores behind the last loss, for progress meters
         self.trunk: nn.Module = nn.Identity()  # CIL with head=mlp: the hidden layer that all outputs share
         if self.kind == "cil" and self.option["head"] == "mlp" and self.shares_hidden_layer:
-            self.trunk = nn.Sequential(make_head("linear", FEATURES, scenario.seed, 0), nn.ReLU())
+            self.trunk = nn.Sequential(make_head("linear", size, scenario.seed, 0, size), nn.ReLU())
 
     shares_hidden_layer: ClassVar[bool] = True
 
@@ -141,15 +146,16 @@ class Method(nn.Module):
         """Add the head (and, with private batch norm, the norms) of a new task."""
         if task.index:
             self.backbone.add_task()
-        self.heads.append(make_head(self.head_kind(), len(task.classes), self.seed, task.index))
+        kind, size = self.head_kind(), self.backbone.out_features
+        self.heads.append(make_head(kind, len(task.classes), self.seed, task.index, size))
         self.to(self.scenario.device)
 
     def loss(self, x: Tensor, y: Tensor, task: Task) -> Tensor:
-        """Cross-entropy: TIL, over the classes of the current task; CIL, over all classes seen. -> scalar"""
-        features = self.backbone.features(x)
+        """Cross-entropy of samples of one task: TIL, over its own classes; CIL, over all classes seen. -> scalar"""
         if self.kind == "til":
-            return F.cross_entropy(self.heads[task.index](features), y - task.classes.start)
-        return F.cross_entropy(self.all_logits(features), y)
+            logits = self.heads[task.index](self.backbone.features(x, task.index))
+            return self.cross_entropy(logits, y - task.classes.start)
+        return self.cross_entropy(self.all_logits(self.backbone.features(x)), y)
 
     def end_task(self, task: Task) -> None:
         """Nothing to keep."""
@@ -166,11 +172,15 @@ class Method(nn.Module):
     def retained(self) -> dict[str, list[Tensor]]:
         """Tensors that must be kept between tasks beside the network (backbone and heads), by what they are."""
         norms = self.backbone.task_norms()
-        if norms[0].kind == "shared":
+        if not norms or norms[0].kind == "shared":
             return {}
-        names = ("running_mean", "running_var") + (("weight", "bias") if norms[0].kind == "private" else ())
+        names = ("running_mean", "running_var") + (() if norms[0].kind == "stats" else ("weight", "bias"))
         past = [norm for layer in norms for norm in layer.norms[:-1]]
         return {"past batch norms": [getattr(norm, name) for norm in past for name in names]}
+
+    def formula(self) -> tuple[str, int] | None:
+        """The paper's formula for the memory (section 5.1) and its value in scalars; None where it gives none."""
+        return None
 
     # -- what a method may change -----------------------------------------------------------------------------------------
 
@@ -192,12 +202,40 @@ class Method(nn.Module):
         optimizer.step()
         return loss.detach()
 
+    def train(self, mode: bool = True) -> Method:
+        """As usual, but the past model stays in eval mode."""
+        super().train(mode)
+        if self.past is not None:
+            self.past.eval()
+        return self
+
     # -- shared pieces ----------------------------------------------------------------------------------------------------
+
+    def take_snapshot(self) -> None:
+        """Keep a frozen copy of the network as the past model."""
+        parts = nn.ModuleDict({"backbone": self.backbone, "trunk": self.trunk, "heads": self.heads})
+        self.past = copy.deepcopy(parts).eval().requires_grad_(False)
+
+    def sizes(self) -> dict[str, int]:
+        """What the paper's memory formulas are made of: N tasks, P parameters, I scalars an image, D features."""
+        network = [*self.backbone.parameters(), *self.trunk.parameters(), *self.heads.parameters()]
+        image = self.scenario.tasks[0].x[0].numel()
+        P = sum(parameter.numel() for parameter in network)
+        return {"N": self.scenario.n_tasks, "P": P, "I": image, "D": self.backbone.out_features}
+
+    def cross_entropy(self, logits: Tensor, y: Tensor) -> Tensor:
+        """Cross-entropy, whose logits are kept as `batch_scores`. [B, K], [B] -> scalar"""
+        self.batch_scores = logits.detach()
+        return F.cross_entropy(logits, y)
 
     def all_logits(self, features: Tensor) -> Tensor:
         """Logits over all classes seen: one layer that grows with the tasks. [B, D] -> [B, classes seen]"""
         hidden = self.trunk(features)
         return torch.cat([head(hidden) for head in self.heads], dim=1)
+
+    def features_by_task(self, x: Tensor, y: Tensor) -> Tensor:
+        """Features of a batch of several tasks, each sample through its own task's batch norms (TIL). -> [B, D]"""
+        return self.backbone.features_by_task(x, y // self.scenario.classes_per_task)
 
     def own_task_loss(self, features: Tensor, y: Tensor) -> Tensor:
         """Cross-entropy of a batch of several tasks, each sample over its own task's classes (TIL). -> scalar"""
@@ -205,7 +243,7 @@ class Method(nn.Module):
         k = self.scenario.classes_per_task
         task_of_class = torch.arange(logits.shape[1], device=y.device) // k
         foreign = task_of_class != (y // k).unsqueeze(1)  # [B, classes seen]
-        return F.cross_entropy(logits.masked_fill(foreign, -math.inf), y)
+        return self.cross_entropy(logits.masked_fill(foreign, -math.inf), y)
 
 
 def split_batch(size: int, parts: int) -> list[int]:

@@ -10,17 +10,17 @@ Source: Pomponi, Scardapane and Uncini (2022). Built in chapters 4 and 5.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cmlib.centroids import DISTANCES, centroid_loss, class_centroids, distances, drift
+from cmlib.centroids import DISTANCES, class_centroids, distances, drift, log_probabilities
 from cmlib.methods.base import Method, Option, register
-from cmlib.methods.rehearsal import MEMORY_OPTIONS, make_memory, rehearsal_batches
-from cmlib.nets import make_head
+from cmlib.methods.rehearsal import MEMORY_OPTIONS, exemplar_formula, make_memory, rehearsal_batches
+from cmlib.nets import Backbone, make_head
 from cmlib.projectors import PROJECTORS, make_projector, merge, merge_centroids, merged_log_probabilities
 from cmlib.randomness import seeded
 from cmlib.scenario import Scenario, Task
@@ -51,11 +51,10 @@ class CentroidsMatching(Method):
     defaults = {"til": {"head": "mlp", "batch_norm": "private"}, "cil": {"head": "mlp"}}
     shares_hidden_layer = False
 
-    def __init__(self, options: Mapping[str, Any], scenario: Scenario) -> None:
-        super().__init__(options, scenario)
+    def __init__(self, options: Mapping[str, Any], scenario: Scenario, backbone: Backbone | None = None) -> None:
+        super().__init__(options, scenario, backbone)
         self.size = int(self.option["embedding_size"])
         self.projectors, self.centroid_projectors = nn.ModuleList(), nn.ModuleList()
-        self.past: nn.ModuleDict | None = None
         self.memory = make_memory(self.option, len(scenario.class_names), scenario.n_tasks) if self.kind == "cil" else None
 
     # -- hooks ------------------------------------------------------------------------------------------------------------
@@ -63,10 +62,9 @@ class CentroidsMatching(Method):
     def begin_task(self, task: Task) -> None:
         """Snapshot the past model, add a head, room for centroids and, from the second task on, projectors (CIL)."""
         if task.index:
-            parts = nn.ModuleDict({"backbone": self.backbone, "heads": self.heads})
-            self.past = copy.deepcopy(parts).eval().requires_grad_(False)
+            self.take_snapshot()
             self.backbone.add_task()
-        self.heads.append(make_head(self.option["head"], self.size, self.seed, task.index))
+        self.heads.append(make_head(self.option["head"], self.size, self.seed, task.index, self.backbone.out_features))
         self.register_buffer(f"centroids_{task.index}", torch.zeros(len(task.classes), self.size))
         if self.kind == "cil" and task.index:
             for i in range(len(self.projectors), task.index + 1):
@@ -90,12 +88,17 @@ class CentroidsMatching(Method):
         centroids = self.current_centroids(task)  # [K, E]
         if self.kind == "til" or not task.index:
             e = self.heads[task.index](features)  # [B, E]
-            loss = centroid_loss(e, centroids, y - task.classes.start, self.option["distance"])
+            log_p = log_probabilities(e, centroids, self.option["distance"])  # [B, classes of the task]
+            loss = self._nll(log_p, y - task.classes.start)
             return loss if not task.index else loss + self.option["lam"] * self.til_drift(x, task.index)
         embeddings = torch.stack([head(features) for head in self.heads])  # [t + 1, B, E]
         log_p = self.merged(embeddings, [*self.centroids[:-1], centroids])  # [B, classes seen]
         moved = drift(self.past_embeddings(x, task.index), embeddings[:-1])
-        return torch.nn.functional.nll_loss(log_p, y) + self.option["lam"] * moved
+        return self._nll(log_p, y) + self.option["lam"] * moved
+
+    def _nll(self, log_p: Tensor, y: Tensor) -> Tensor:
+        self.batch_scores = log_p.detach()
+        return F.nll_loss(log_p, y)
 
     def end_task(self, task: Task) -> None:
         """Keep the final centroids, computed in eval mode, and (CIL) exemplars."""
@@ -121,6 +124,12 @@ class CentroidsMatching(Method):
             kept["exemplars"], kept["labels"] = [self.memory.x], [self.memory.y]
         return kept
 
+    def formula(self) -> tuple[str, int]:
+        """TIL: features of an embedding x classes. CIL: a rehearsal method."""
+        if self.kind == "cil":
+            return exemplar_formula(self)
+        return "E x T", self.size * len(self.scenario.class_names)
+
     # -- the stream -------------------------------------------------------------------------------------------------------
 
     def batches(self, task: Task, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
@@ -128,13 +137,6 @@ class CentroidsMatching(Method):
         if self.memory is None:
             return super().batches(task, epoch)
         return rehearsal_batches(self, self.memory, task, epoch)
-
-    def train(self, mode: bool = True) -> CentroidsMatching:
-        """As usual, but the past model stays in eval mode."""
-        super().train(mode)
-        if self.past is not None:
-            self.past.eval()
-        return self
 
     # -- pieces -----------------------------------------------------------------------------------------------------------
 

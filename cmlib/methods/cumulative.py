@@ -36,7 +36,7 @@ class Cumulative(Method):
         """Cross-entropy; TIL: each sample over its own task's classes. -> scalar"""
         if self.kind == "cil":
             return super().loss(x, y, task)
-        return self.own_task_loss(self.backbone.features(x), y)
+        return self.own_task_loss(self.features_by_task(x, y), y)
 
     def retained(self) -> dict[str, list[Tensor]]:
         """All training images of the tasks so far."""

@@ -13,9 +13,9 @@ from typing import Any
 
 from torch import Tensor
 
-from cmlib.errors import OptionError
 from cmlib.methods.base import Method, register
-from cmlib.methods.rehearsal import MEMORY_OPTIONS, make_memory, rehearsal_batches
+from cmlib.methods.rehearsal import MEMORY_OPTIONS, exemplar_formula, make_memory, rehearsal_batches
+from cmlib.nets import Backbone
 from cmlib.scenario import Scenario, Task
 
 
@@ -29,10 +29,8 @@ class ExperienceReplay(Method):
     options = MEMORY_OPTIONS
     defaults = {"cil": {"batch_split": "half"}}
 
-    def __init__(self, options: Mapping[str, Any], scenario: Scenario) -> None:
-        super().__init__(options, scenario)
-        if options["batch_norm"] != "shared":
-            raise OptionError(f"batch_norm={options['batch_norm']} does not work with er; allowed: shared")
+    def __init__(self, options: Mapping[str, Any], scenario: Scenario, backbone: Backbone | None = None) -> None:
+        super().__init__(options, scenario, backbone)
         self.memory = make_memory(self.option, len(scenario.class_names), scenario.n_tasks)
 
     def batches(self, task: Task, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
@@ -43,7 +41,7 @@ class ExperienceReplay(Method):
         """Cross-entropy; TIL: each sample over its own task's classes. -> scalar"""
         if self.kind == "cil":
             return super().loss(x, y, task)
-        return self.own_task_loss(self.backbone.features(x), y)
+        return self.own_task_loss(self.features_by_task(x, y), y)
 
     def end_task(self, task: Task) -> None:
         """Store exemplars of the task just learned."""
@@ -52,3 +50,7 @@ class ExperienceReplay(Method):
     def retained(self) -> dict[str, list[Tensor]]:
         """The exemplars and their labels."""
         return {**super().retained(), "exemplars": [self.memory.x], "labels": [self.memory.y]}
+
+    def formula(self) -> tuple[str, int]:
+        """Images x exemplars x tasks, though the memory is shared by the tasks."""
+        return exemplar_formula(self)

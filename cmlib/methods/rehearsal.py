@@ -13,7 +13,7 @@ from cmlib.memory import KINDS, ExemplarMemory
 from cmlib.methods.base import Method, Option, parts_by_task
 from cmlib.scenario import Task
 
-SPLITS = ("tasks", "half", "equal_steps")
+SPLITS = ("tasks", "half", "equal_steps", "double")
 
 MEMORY_OPTIONS = {
     "memory_size": Option(500, "exemplars in the memory (in all, or per task)", int, low=1),
@@ -21,7 +21,7 @@ MEMORY_OPTIONS = {
     "batch_split": Option(
         "tasks",
         "tasks: a batch is shared evenly by the tasks seen; half: half current, half memory; "
-        "equal_steps: as tasks, with as many steps as plain training has",
+        "equal_steps: as tasks, with as many steps as plain training has; double: a whole batch of each",
         choices=SPLITS,
     ),
 }
@@ -42,10 +42,17 @@ def rehearsal_batches(method: Method, memory: ExemplarMemory, task: Task, epoch:
     scenario, k = method.scenario, method.scenario.classes_per_task
     if not len(memory):
         return scenario.batches([(task.x, task.y, size)], task.index, epoch)
-    if split == "half":
-        half = max(1, size // 2)
-        return scenario.batches([(task.x, task.y, size - half), (memory.x, memory.y, half)], task.index, epoch)
+    if split in ("half", "double"):
+        replayed = max(1, size // 2) if split == "half" else size
+        current = size - replayed if split == "half" else size
+        return scenario.batches([(task.x, task.y, current), (memory.x, memory.y, replayed)], task.index, epoch)
     rows = [memory.of_classes(i * k, (i + 1) * k) for i in range(task.index)]
     parts = parts_by_task(task, [(memory.x[row], memory.y[row]) for row in rows], size)
     steps = math.ceil(len(task.y) / size) if split == "equal_steps" else None
     return scenario.batches(parts, task.index, epoch, steps)
+
+
+def exemplar_formula(method: Method) -> tuple[str, int]:
+    """The paper's memory of rehearsal: scalars of an image x exemplars x tasks (section 5.1)."""
+    sizes = method.sizes()
+    return "I x M x N", sizes["I"] * method.option["memory_size"] * sizes["N"]

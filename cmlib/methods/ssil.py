@@ -1,0 +1,97 @@
+"""SS-IL (separated softmax for incremental learning): new and old classes never compete in one softmax.
+
+With one softmax over all classes, the many new images push the scores of old classes down. Here a current image is classified
+among the current task's classes only, a replayed one among the past classes only; and a copy of the network from before the
+task teaches each past task's scores, softened by a temperature, one task at a time. Every batch holds as many replayed images
+as current ones (batch_split=double), drawn from a class-balanced memory. temperature 2, memory_size 500 for CIFAR-10 and
+CIFAR-100, 1,000 for TinyImageNet (the released code's). epochs as all methods have; the paper gave SS-IL alone 100.
+CIL only. Keeps the exemplars. Source: Ahn et al. (2021), "SS-IL: separated softmax for incremental learning", eqs 4 to 6.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from cmlib.methods.base import Method, Option, register
+from cmlib.methods.rehearsal import MEMORY_OPTIONS, exemplar_formula, make_memory, rehearsal_batches
+from cmlib.nets import Backbone
+from cmlib.scenario import Scenario, Task
+
+
+@register("ssil")
+class SeparatedSoftmax(Method):
+    """Rehearsal with separated softmax and distillation task by task."""
+
+    title = "SS-IL"
+    summary = "rehearsal in which new and old classes never compete in one softmax"
+    source = "Ahn et al. (2021)"
+    scenarios = ("cil",)
+    options = {
+        **MEMORY_OPTIONS,
+        "temperature": Option(2.0, "softens the scores that are distilled", float, low=0, above_low=True),
+    }
+    defaults = {"cil": {"batch_split": "double"}}
+
+    def __init__(self, options: Mapping[str, Any], scenario: Scenario, backbone: Backbone | None = None) -> None:
+        super().__init__(options, scenario, backbone)
+        self.memory = make_memory(self.option, len(scenario.class_names), scenario.n_tasks)
+
+    def begin_task(self, task: Task) -> None:
+        """Keep a copy of the network, the teacher, and add the new head."""
+        if task.index:
+            self.take_snapshot()
+        super().begin_task(task)
+
+    def batches(self, task: Task, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Batches that mix the current task with the memory."""
+        return rehearsal_batches(self, self.memory, task, epoch)
+
+    def loss(self, x: Tensor, y: Tensor, task: Task) -> Tensor:
+        """Separated softmax plus, from the second task on, distillation task by task. -> scalar"""
+        if self.past is None:
+            return super().loss(x, y, task)
+        logits = self.all_logits(self.backbone.features(x))  # [B, classes seen]
+        self.batch_scores = logits.detach()
+        taught = task_distillation(logits, self.past_logits(x), self.scenario.classes_per_task, self.option["temperature"])
+        return separated_cross_entropy(logits, y, task.classes.start) + taught
+
+    def past_logits(self, x: Tensor) -> Tensor:
+        """The teacher's scores, without gradient. -> [B, past classes]"""
+        assert self.past is not None
+        with torch.no_grad():
+            hidden = self.past["trunk"](self.past["backbone"](x))
+            return torch.cat([head(hidden) for head in self.past["heads"].children()], dim=1)
+
+    def end_task(self, task: Task) -> None:
+        """Store exemplars of the task just learned."""
+        self.memory.add_task(task.x, task.y, self.seed, task.index)
+
+    def retained(self) -> dict[str, list[Tensor]]:
+        """The exemplars and their labels."""
+        return {**super().retained(), "exemplars": [self.memory.x], "labels": [self.memory.y]}
+
+    def formula(self) -> tuple[str, int]:
+        """Images x exemplars x tasks, though the memory is shared by the tasks."""
+        return exemplar_formula(self)
+
+
+def separated_cross_entropy(logits: Tensor, y: Tensor, first_new: int) -> Tensor:
+    """Cross-entropy in which labels >= first_new compete among themselves, and so do those below. [B, K], [B] -> scalar"""
+    new_class = torch.arange(logits.shape[1], device=y.device) >= first_new  # [K]
+    foreign = new_class != (y >= first_new).unsqueeze(1)  # [B, K]
+    return F.cross_entropy(logits.masked_fill(foreign, -math.inf), y)
+
+
+def task_distillation(logits: Tensor, taught: Tensor, classes_per_task: int, temperature: float) -> Tensor:
+    """Divergence of softened scores from the teacher's, a softmax a past task, summed over them. [B, K], [B, past] -> scalar"""
+    size, T = len(logits), temperature
+    ours = (logits[:, : taught.shape[1]] / T).reshape(size, -1, classes_per_task)  # [B, t, k]
+    theirs = (taught / T).reshape(size, -1, classes_per_task)
+    divergence = F.kl_div(ours.log_softmax(-1), theirs.log_softmax(-1), reduction="sum", log_target=True)
+    return divergence / size * T**2
