@@ -45,6 +45,7 @@ def run(
     store: Annotated[str | None, typer.Option(help="Folder for results (default ./runs, or CMLIB_STORE).")] = None,
     engine: Annotated[str, typer.Option(help="cmlib, or avalanche: the same run through the Avalanche library.")] = "cmlib",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda.")] = "auto",
+    graphs: Annotated[bool, typer.Option(help="On CUDA: replay recorded steps.")] = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Make one run, load it when the store has it, continue it when it was interrupted."""
@@ -58,7 +59,8 @@ def run(
             raise OptionError(f"--set {name}=...: this is an option of its own, --{name}")
     experiment = Experiment(dataset, scenario, method, seed, profile, engine, **settings)
     folder = Path(store) if store else stores.default_folder()
-    made = engines.run(experiment, data_root=data_root, store=folder, device=device, progress=False if as_json else None)
+    progress = False if as_json else None
+    made = engines.run(experiment, None, data_root, folder, device, progress, graphs)
     if as_json:
         print(json.dumps(made.summary(), allow_nan=False))
         return
@@ -170,6 +172,15 @@ def publish(
 
     for path in reports.publish(Path(source), Path(target)):
         print(path)
+
+
+@app.command(hidden=True)
+def tables(folder: Annotated[str, typer.Argument()] = "book") -> None:
+    """Fill the tables in the book's pages from the committed runs."""
+    from cmlib import report as reports
+
+    for page in reports.refresh_tables(Path(folder)):
+        print(page)
 
 
 @app.command(hidden=True)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from cmlib import datasets
 from cmlib.datasets import ImageData
 from cmlib.errors import OptionError, StoreError
 from cmlib.experiment import Experiment
+from cmlib.graphs import Step, stepper
 from cmlib.methods import METHODS
 from cmlib.methods.base import Method
 from cmlib.scenario import Scenario, Task
@@ -56,18 +58,20 @@ def run(
     store: str | Path | Store | None = None,
     device: str = "auto",
     progress: bool | None = None,
+    graphs: bool = True,
 ) -> Run:
     """Make the run of an experiment, or load it when the store has it; continue it when it was interrupted.
 
     data: a data set (ImageData, or arrays as in `datasets.load`) instead of the experiment's by name. store: a folder; None
-    keeps nothing. device: `auto` takes CUDA when present. progress: a bar; None shows it on a terminal only.
+    keeps nothing. device: `auto` takes CUDA when present (float32, with TF32 convolutions). progress: a bar; None shows it on a
+    terminal only. graphs: on CUDA, replay recorded steps (see `graphs`).
     Errors: OptionError, DataError, StoreError.
     """
     images = load_data(experiment, data, data_root)
     shelf = as_store(store)
     choose_device(device)  # a device that is not there is an error even when nothing is left to do
     done = shelf.load(experiment, images.digest) if shelf else None
-    return done or train(experiment, images, None, shelf, device, progress)[0]
+    return done or train(experiment, images, None, shelf, device, progress, graphs=graphs)[0]
 
 
 def train(
@@ -78,6 +82,7 @@ def train(
     device: str = "auto",
     progress: bool | None = None,
     after_task: AfterTask | None = None,
+    graphs: bool = True,
 ) -> tuple[Run, Method]:
     """As `run`, but always trains, and also returns the trained method, for a look inside.
 
@@ -91,7 +96,7 @@ def train(
         method = other.fresh(experiment, images, target)
         loop: Callable[..., Position] = other.loop
     else:
-        method, loop = fresh(experiment, images, target), _loop
+        method, loop = fresh(experiment, images, target), partial(_loop, graphs=graphs)
     if shelf is not None:
         shelf.check_writable()
     with threads_for(images) as threads, tqdm(**_bar(experiment, progress)) as bar:
@@ -109,7 +114,12 @@ def as_store(store: str | Path | Store | None) -> Store | None:
 
 
 def _loop(
-    experiment: Experiment, method: Method, checkpoint: Checkpoint, bar: Any, after_task: AfterTask | None = None
+    experiment: Experiment,
+    method: Method,
+    checkpoint: Checkpoint,
+    bar: Any,
+    after_task: AfterTask | None = None,
+    graphs: bool = False,
 ) -> Position:
     """All tasks, all epochs: the heart of every run."""
     position, optimizer = checkpoint.resume(method)
@@ -121,8 +131,9 @@ def _loop(
             optimizer = method.make_optimizer()
             position.seconds.append([])
             position.steps.append(0)
+        step = stepper(method, optimizer, task, graphs)
         for epoch in range(position.epoch, experiment.epochs):
-            if not train_epoch(method, optimizer, task, epoch, position):
+            if not train_epoch(method, optimizer, task, epoch, position, step):
                 position.status = f"{DIVERGED} (task {task.index + 1}, epoch {epoch + 1})"
                 return position
             position.epoch = epoch + 1
@@ -137,13 +148,14 @@ def _loop(
     return position
 
 
-def train_epoch(method: Method, optimizer: Any, task: Task, epoch: int, position: Position) -> bool:
-    """One epoch; returns whether every loss was finite (read once, at the end)."""
+def train_epoch(method: Method, optimizer: Any, task: Task, epoch: int, position: Position, step: Step | None = None) -> bool:
+    """One epoch, by the method's own step unless another is given; returns whether every loss was finite (read at the end)."""
+    step = step or stepper(method, optimizer, task, False)
     method.train()
     started, steps = time.perf_counter(), 0
     finite = torch.ones((), dtype=torch.bool, device=method.scenario.device)
     for x, y in method.batches(task, epoch):
-        finite &= torch.isfinite(method.step(optimizer, x, y, task))
+        finite &= torch.isfinite(step(x, y))
         steps += 1
     good = bool(finite)
     position.seconds[-1].append(round(time.perf_counter() - started, 4))

@@ -114,6 +114,7 @@ class Method(nn.Module):
     options: ClassVar[dict[str, Option]] = {}  # its own options
     defaults: ClassVar[dict[str, dict[str, Any]]] = {}  # by scenario: other defaults of common options
     batch_norms: ClassVar[tuple[str, ...]] = ("shared", "private", "stats")  # the kinds it works with (TIL)
+    recordable: ClassVar[bool] = True  # a step is the same sequence of operations each time, without a look at a value
     revision: ClassVar[int] = 1  # raised when its numbers change
 
     def __init__(self, options: Mapping[str, Any], scenario: Scenario, backbone: Backbone | None = None) -> None:

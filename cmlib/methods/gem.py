@@ -35,6 +35,7 @@ class GradientEpisodicMemory(Method):
     title = "GEM"
     summary = "project each gradient so that no past task's loss rises on its exemplars"
     source = "Lopez-Paz and Ranzato (2017)"
+    recordable = False  # whether a gradient is projected depends on its value
     options = {
         "memory_size": Option(500, "exemplars a task", int, low=1),
         "margin": Option(0.5, "least share of each past gradient that is added to a violating one", float, low=0),
