@@ -3,7 +3,7 @@
 An image is embedded on the unit sphere (the normalised features, no head) and belongs to the class whose prototype has the
 largest product with it. After each step a class's prototype moves a little towards the mean embedding of its images in the batch;
 the pseudo-prototypical loss pulls an image to its prototype and to its class's other images, and pushes other classes' images
-away. One pass over a stream of mini-batches, each joined by as many exemplars. prototype_momentum 0.99, temperature 0.1,
+away. One pass over a stream of mini-batches, each joined by a batch of exemplars. prototype_momentum 0.99, temperature 0.1,
 exemplars_per_class 300, epochs 1. prototype_init: first_batch starts a prototype at the class's mean in its first batch, random
 anywhere (as the authors' code does). CIL only. Keeps prototypes and exemplars.
 Source: De Lange and Tuytelaars (2021), "Continual prototype evolution", eqs 1 to 7.
@@ -111,7 +111,7 @@ class PrototypeEvolution(Method):
     # -- the stream -------------------------------------------------------------------------------------------------------
 
     def batches(self, task: Task, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """The stream: each mini-batch is joined by as many exemplars, then its images enter the memory (in the first pass)."""
+        """The stream: each mini-batch is joined by a batch of exemplars, then its images enter the memory (in the first pass)."""
         scenario, size, memory = self.scenario, self.option["batch_size"], self.memory
         order = torch.randperm(len(task.y), generator=generator(self.seed, task.index, epoch, "stream"))
         crops = draw_crops(2 * len(order), generator(self.seed, task.index, epoch, "augmentation"), scenario.augmentation)
@@ -154,12 +154,13 @@ def pseudo_prototypical_loss(e: Tensor, y: Tensor, prototypes: Tensor, known: Te
     own = F.one_hot(y, len(known)).bool()  # [B, K]
     same = y.unsqueeze(1) == y.unsqueeze(0)  # [B, B]
     rest = _rest(to_prototypes)[:, y]  # [B, B]: row j, column i: all prototypes but that of i's class
-    by_sample, by_prototype = torch.sigmoid(to_samples - rest), torch.sigmoid(to_prototypes[:, y] - rest)  # [B, B] each
+    by_sample, by_prototype = to_samples - rest, to_prototypes[:, y] - rest  # log odds, [B, B] each
     others = same & ~torch.eye(len(y), dtype=torch.bool, device=y.device)
-    mine = by_prototype.diagonal()
-    attractor = ((by_sample * others).sum(1) + mine) / own[:, y].sum(1)  # [B]
-    repellor = torch.log1p(-((by_sample + by_prototype) / 2).masked_fill(same, 0.0))  # [B, B]
-    return -(attractor.log().sum() + repellor.sum()) / len(y)
+    proxies = torch.cat([by_sample.masked_fill(~others, -math.inf), by_prototype.diagonal().unsqueeze(1)], dim=1)
+    attractor = F.logsigmoid(proxies).logsumexp(1) - own[:, y].sum(1).log()  # [B]
+    odds = torch.stack([by_sample, by_prototype]).masked_fill(same, 0.0)  # [2, B, B]
+    repellor = (F.logsigmoid(-odds).logsumexp(0) - math.log(2)).masked_fill(same, 0.0)  # [B, B]
+    return -(attractor.sum() + repellor.sum()) / len(y)
 
 
 def _rest(scores: Tensor) -> Tensor:
