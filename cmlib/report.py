@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
+import re
+import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,7 +14,7 @@ from joblib import Parallel, delayed
 from cmlib import paper
 from cmlib.engine import run
 from cmlib.errors import StoreError
-from cmlib.experiment import Experiment
+from cmlib.experiment import ENGINES, FIELDS, Experiment
 from cmlib.methods import METHODS
 from cmlib.store import Run, Store, committed, write_atomically
 
@@ -45,13 +48,13 @@ def cifar10_table(stores: Sequence[Store]) -> str:
     for method, scenario in paper.cells():
         printed = [paper.table1().get(("cifar10", scenario, method, metric)) for metric in ("accuracy", "bwt")]
         full = Experiment("cifar10", scenario, method)
-        small = full.but(train_per_class=1000, epochs=5)
+        small = Experiment("cifar10", scenario, method, profile="mini")
         ours, smaller = _found(stores, full), _found(stores, small)
         texts = [paper.mean_and_spread([getattr(one, name) for one in runs]) for runs in (ours, smaller) for name in NAMES]
         rows.append((scenario, METHODS[method].title, *(paper.printed(value) for value in printed), *texts))
     header = ["scenario", "method", "accuracy: paper", "bwt: paper", "accuracy: ours", "bwt_final: ours"]
-    header += ["accuracy: ours, small", "bwt_final: ours, small"]
-    note = "ours, small: 1,000 training images a class and 5 epochs instead of 5,000 and 10; not comparable with the paper"
+    header += ["accuracy: ours, mini", "bwt_final: ours, mini"]
+    note = "ours, mini: 500 training images a class and 5 epochs instead of 5,000 and 10; not comparable with the paper"
     return f"CIFAR-10 (percent)\n{paper.text_table(header, rows)}\n{note}"
 
 
@@ -61,6 +64,61 @@ NAMES = ("accuracy", "bwt_final")
 def _found(stores: Sequence[Store], experiment: Experiment) -> list[Run]:
     by_id = {one.id: one for store in stores for one in paper.runs_like(store, experiment)}
     return list(by_id.values())
+
+
+def engines_table(store: Store, profile: str = "digits", seeds: int = 3) -> str:
+    """The digits runs of both engines beside each other, as a Markdown table.
+
+    The last column of each pair is the difference of the means in pooled standard deviations (n - 1).
+    """
+    head = ["scenario", "method", "accuracy: cmlib", "Avalanche", "apart", "bwt_final: cmlib", "Avalanche", "apart"]
+    lines = ["| " + " | ".join(head) + " |", "|---|---|---:|---:|---:|---:|---:|---:|"]
+    for method, scenario in paper.cells():
+        pair = [Experiment("digits", scenario, method, 0, profile, engine) for engine in ENGINES]
+        found = [[one for one in paper.runs_like(store, experiment) if one.seed < seeds] for experiment in pair]
+        cells = [scenario.upper(), METHODS[method].title]
+        for name in NAMES:
+            values = [[getattr(one, name) for one in runs] for runs in found]
+            cells += [*(paper.mean_and_spread(one) for one in values), pooled_distance(*values)]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def pooled_distance(first: Sequence[float], second: Sequence[float]) -> str:
+    """Difference of two means in pooled standard deviations (n - 1), `0` for equal values; `-` with fewer than two of each."""
+    if min(len(first), len(second)) < 2:
+        return "-"
+    if list(first) == list(second):
+        return "0"
+    gap = statistics.mean(second) - statistics.mean(first)
+    pooled = math.sqrt((statistics.variance(first) + statistics.variance(second)) / 2)
+    return f"{gap / pooled:+.1f}" if pooled else f"{gap:+.1f} points, no spread"
+
+
+TABLES = {"engines": lambda: engines_table(committed())}  # by the name of its block
+
+
+def refresh_tables(folder: Path) -> list[Path]:
+    """Write the tables into the pages that hold a block for them (`% begin NAME` ... `% end NAME`); returns these pages."""
+    pages = []
+    for page in sorted(folder.glob("*.md")):
+        text = page.read_text(encoding="utf-8")
+        if (filled := with_tables(text)) != text:
+            write_atomically(page, filled.encode())
+        pages += [page] if "% begin " in text else []
+    return pages
+
+
+def with_tables(text: str) -> str:
+    """A page's text with all its blocks filled anew; StoreError for a name that is no table."""
+
+    def fill(block: re.Match[str]) -> str:
+        name = block[1]
+        if name not in TABLES:
+            raise StoreError(f"a page asks for the table '{name}'; allowed: {', '.join(TABLES)}")
+        return f"% begin {name}\n\n{TABLES[name]()}\n\n% end {name}"
+
+    return re.sub(r"% begin (\w+)\n.*?% end \1", fill, text, flags=re.DOTALL)
 
 
 def publish(source: Path, target: Path) -> list[Path]:
@@ -79,7 +137,7 @@ def publish(source: Path, target: Path) -> list[Path]:
 def _place(path: Path, target: Store) -> Path:
     """Where a result file belongs in a store; StoreError when its content does not fit its own hash."""
     one = target.read(path)
-    fields = {key: one.experiment[key] for key in ("dataset", "scenario", "method", "seed", "profile")}
+    fields = {key: one.experiment[key] for key in FIELDS}
     experiment = Experiment(**fields, **one.experiment["options"])
     digest = one.data["digest"]
     if experiment.hash(digest) != one.id[-8:]:

@@ -2,8 +2,8 @@
 
 With one softmax over all classes, the many new images push the scores of old classes down. Here a current image is classified
 among the current task's classes only, a replayed one among the past classes only; and a copy of the network from before the
-task teaches each past task's scores, softened by a temperature, one task at a time. Every batch holds batch_size
-current and as many replayed images (batch_split=double), from a class-balanced memory. temperature 2, memory_size 500 for CIFAR-10 and
+task teaches each past task's scores, softened by a temperature, one task at a time. A batch holds batch_size current images and
+as many replayed ones (batch_split=double), from a class-balanced memory. temperature 2, memory_size 500 for CIFAR-10 and
 CIFAR-100, 1,000 for TinyImageNet (the released code's). epochs as all methods have; the paper gave SS-IL alone 100.
 CIL only. Keeps the exemplars. Source: Ahn et al. (2021), "SS-IL: separated softmax for incremental learning", eqs 4 to 6.
 """
