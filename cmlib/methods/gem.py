@@ -66,7 +66,7 @@ class GradientEpisodicMemory(Method):
             g = torch.cat([zero_or(p.grad, p).reshape(-1) for p in learning])  # [P]
             new = project(g, torch.stack(past), self.option["margin"])
             for parameter, part in zip(learning, new.split([p.numel() for p in learning]), strict=True):
-                parameter.grad = part.view_as(parameter).clone(memory_format=torch.preserve_format)
+                parameter.grad = torch.empty_like(parameter).copy_(part.view_as(parameter))  # as the fused SGD lays it out
         optimizer.step()
         return loss.detach()
 
