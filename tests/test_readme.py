@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 from PIL import Image
 
@@ -12,7 +13,7 @@ from cmlib import centroids as eq
 from cmlib import report
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
-LOSS, EXPERIMENT = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+LOSS, EXPERIMENT, STRATEGY = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 
 def loss_of_the_readme():
@@ -59,6 +60,14 @@ def test_the_loss_trains_in_a_loop_of_ones_own():
 def test_the_experiment_runs(capsys):
     exec(EXPERIMENT, {"__name__": "readme"})
     assert 'profile="smoke"' in EXPERIMENT and capsys.readouterr().out.count("[") >= 6
+
+
+@pytest.mark.engines
+def test_the_avalanche_example_is_short_and_learns(capsys):
+    assert len([line for line in STRATEGY.splitlines() if line]) <= 22
+    torch.manual_seed(0)
+    exec(STRATEGY, {"__name__": "readme"})
+    assert 0.6 < float(capsys.readouterr().out.splitlines()[-1]) <= 1  # chance is 0.1
 
 
 def test_arrays_of_ones_own():
