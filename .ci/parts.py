@@ -125,7 +125,7 @@ def notebooks() -> list[Result]:
 
 
 def engines() -> list[Result]:
-    return [pytest("tests", "-m", "engines")]
+    return [pytest("tests", "-m", "engines", "-n", "2", "--dist", "load")]
 
 
 def faults() -> list[Result]:
