@@ -169,5 +169,5 @@ def profile_defaults(cls: type[Method], profile: str, dataset: str, scenario: st
     values = {name: option.default for name, option in allowed.items()}
     values.update(cls.defaults.get(scenario, {}))
     chosen = profile_options(profile, dataset, scenario, cls.name)
-    values.update({name: value for name, value in chosen.items() if name in allowed})
+    values.update({name: allowed[name].parse(name, value) for name, value in chosen.items() if name in allowed})
     return values
