@@ -1,4 +1,4 @@
-"""The `cmlib` command: run | methods | datasets | doctor | report | book | publish.
+"""The `cmlib` command: run | methods | datasets | doctor | bench | report | publish.
 
 Bad input ends with exit code 2 and one line on stderr. `--json` prints one object on stdout and nothing else.
 """
@@ -144,6 +144,33 @@ def doctor(data_root: DataRoot = None, store: Annotated[str | None, typer.Option
     made = engine.run(Experiment(profile="smoke", method="naive"), progress=False)
     speed = made.data["train_rows_used"] / sum(sum(task) for task in made.seconds_per_epoch)
     print(f"ok    training: {speed:.0f} digits images a second")
+
+
+@app.command()
+def bench(
+    what: Annotated[str, typer.Argument(help="step, epoch, pipeline, methods or ratios.")],
+    dataset: Annotated[str | None, typer.Option(help="A data set or a folder; default: made-up images.")] = None,
+    images: Annotated[str | None, typer.Option(help="Size of made-up images: 32x32 or 8x8.")] = None,
+    methods: Annotated[str | None, typer.Option(help="Methods, separated by commas; default: all.")] = None,
+    scenario: Annotated[str, typer.Option(help="til, cil or both.")] = "both",
+    profile: Annotated[str | None, typer.Option(help="smoke, digits, mini or paper.")] = None,
+    train_per_class: Annotated[int | None, typer.Option(min=2, help="Training images a class.")] = None,
+    batch_size: Annotated[int, typer.Option(min=2, help="Samples a batch.")] = 32,
+    repeats: Annotated[int | None, typer.Option(help="Rounds, or timed epochs or steps.")] = None,
+    threads: Annotated[int, typer.Option(help="Threads of torch.")] = 1,
+    graphs: Annotated[bool, typer.Option(help="On CUDA, replay recorded steps.")] = True,
+    data_root: DataRoot = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda.")] = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Measure how long steps, epochs and batches take, beside Avalanche, a bare loop and a literal CM step."""
+    from cmlib import bench as benches
+
+    names = tuple(name.strip() for name in methods.split(",") if name.strip()) if methods else ()
+    benches.main(
+        what, as_json, dataset=dataset, images=images, data_root=data_root, methods=names, scenario=scenario, profile=profile,
+        train_per_class=train_per_class, batch_size=batch_size, repeats=repeats, device=device, threads=threads, graphs=graphs,
+    )  # fmt: skip
 
 
 @app.command()

@@ -76,9 +76,7 @@ class Scenario:
         self.augmentation = data.augmentation if augmentation == "dataset" else augmentation
         self.class_order = class_order(n_classes, seed)  # [classes]
         self.class_names = tuple(data.class_names[k] for k in self.class_order.tolist())
-        shape = (1, -1, 1, 1)
-        self.mean = torch.tensor(data.mean, device=self.device).view(shape) * 255
-        self.std = torch.tensor(data.std, device=self.device).view(shape) * 255
+        self.mean, self.std = (_as_image(value, data.x_train, self.device) for value in (data.mean, data.std))  # [1, C, H, W]
         train, test = self._splits(data, train_per_class, eval_split)
         self.tasks = [self._task(i, train, test, support_size, stratified) for i in range(n_tasks)]
 
@@ -114,7 +112,8 @@ class Scenario:
         rest = torch.ones(len(y), dtype=torch.bool)
         rest[support] = False
         test_x, test_y = test.of(classes)
-        arrays = (x[rest], y[rest], x[support], y[support], test_x, test_y)
+        images = x[rest].contiguous(memory_format=torch.channels_last)
+        arrays = (images, y[rest], x[support], y[support], test_x, test_y)
         return Task(index, classes, *(array.to(self.device) for array in arrays))
 
     def _support_rows(self, index: int, y: Tensor, size: int, stratified: bool) -> Tensor:
@@ -139,8 +138,7 @@ class Scenario:
 
     def prepare(self, x: Tensor) -> Tensor:
         """Normalise raw images. uint8 [B, C, H, W] -> float32 [B, C, H, W], channels last"""
-        x = x.to(memory_format=torch.channels_last)
-        return (x - self.mean) / self.std
+        return (x.to(memory_format=torch.channels_last) - self.mean).div_(self.std)
 
     def batches(self, parts: Sequence[Part], task: int, epoch: int, steps: int | None = None) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the batches of one epoch: normalised images [B, C, H, W] and labels [B].
@@ -160,7 +158,7 @@ class Scenario:
         done = 0
         for step in range(n_steps):
             rows = [order[step * share : (step + 1) * share] for order, (*_, share) in zip(orders, parts, strict=True)]
-            x = torch.cat([images[row] for (images, *_), row in zip(parts, rows, strict=True)])
+            x = torch.cat([pick(images, row) for (images, *_), row in zip(parts, rows, strict=True)])
             y = torch.cat([labels[row] for (_, labels, _), row in zip(parts, rows, strict=True)])
             yield self.prepare(augment(x, crops[done : done + len(y)], self.augmentation)), y
             done += len(y)
@@ -191,17 +189,35 @@ def draw_crops(n: int, draws: torch.Generator, augmentation: str) -> Tensor:
     return torch.cat([shifts, flips], 1)
 
 
+def pick(images: Tensor, rows: Tensor) -> Tensor:
+    """Some of the images, channels last: much faster than `images[rows]`. [n, C, H, W], [B] -> [B, C, H, W]"""
+    if images.ndim != 4:
+        return images[rows]
+    return images.permute(0, 2, 3, 1).index_select(0, rows).permute(0, 3, 1, 2)
+
+
 def augment(x: Tensor, crops: Tensor, augmentation: str) -> Tensor:
     """Pad by 4 black pixels, crop back to size, flip half of the images; one operation for the whole batch.
 
-    x uint8 [B, C, H, W], crops [B, 3] as drawn by `draw_crops` -> uint8 [B, C, H, W]
+    x uint8 [B, C, H, W], crops [B, 3] as drawn by `draw_crops` -> uint8 [B, C, H, W], channels last
+    Each row of a crop is W pixels that lie together in the padded image (or in its mirror image), so whole rows are copied.
     """
     if augmentation == "none":
         return x
-    height, width = x.shape[-2:]
-    padded = torch.nn.functional.pad(x, (PADDING,) * 4)
-    rows = crops[:, 0, None] + torch.arange(height, device=x.device)  # [B, H]
-    columns = torch.arange(width, device=x.device).expand(len(x), -1)  # [B, W]
-    columns = torch.where(crops[:, 2:] == 1, width - 1 - columns, columns) + crops[:, 1, None]
-    batch = torch.arange(len(x), device=x.device)
-    return padded[batch[:, None, None], :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
+    pixels = x.permute(0, 2, 3, 1)  # [B, H, W, C]
+    B, H, W, C = pixels.shape
+    up, left, flipped = crops.unbind(1)
+    padded = torch.cat([pixels, pixels.flip(2)])  # the mirror images behind the images
+    padded = torch.nn.functional.pad(padded, (0, 0, *(PADDING,) * 4)).contiguous()  # [2 B, H + 8, W + 8, C]
+    height, width = padded.shape[1:3]
+    left = torch.where(flipped == 1, 2 * PADDING - left, left)  # the same place in the mirror image
+    first = (torch.arange(B, device=x.device) + B * flipped) * height + up  # [B]: the crop's first row
+    starts = (first[:, None] + torch.arange(H, device=x.device)) * width + left[:, None]  # [B, H]: first pixel of each row
+    runs = padded.as_strided((2 * B * height * width - W + 1, W * C), (C, 1))  # the W pixels from every pixel on
+    return runs.index_select(0, starts.flatten()).view(B, H, W, C).permute(0, 3, 1, 2)
+
+
+def _as_image(values: Sequence[float], images: Tensor, device: torch.device) -> Tensor:
+    """One value a channel, 0 ... 1, as an image 0 ... 255 of the size of the others, channels last. -> float32 [1, C, H, W]"""
+    column = torch.tensor(values, device=device).view(1, -1, 1, 1) * 255
+    return column.expand(1, *images.shape[1:]).contiguous(memory_format=torch.channels_last)
