@@ -42,15 +42,17 @@ def table1() -> dict[tuple[str, str, str, str], Printed]:
     }
 
 
-def mean_and_spread(values: Sequence[float]) -> str:
-    """`mean ± standard deviation` (n - 1) and the number of runs, or `not run yet`."""
+def mean_and_spread(values: Sequence[float], stopped: int = 0) -> str:
+    """`mean ± standard deviation` (n - 1) and the number of runs, or `not run yet`; stopped: runs whose loss was not finite."""
+    halted = f"{stopped} stopped" if stopped else ""
     if not values:
-        return NOT_RUN
+        return halted or NOT_RUN
     mean = sum(values) / len(values)
+    count = ", ".join(word for word in (f"{len(values)} run{'s' * (len(values) > 1)}", halted) if word)
     if len(values) == 1:
-        return f"{mean:.2f} (1 run)"
+        return f"{mean:.2f} ({count})"
     spread = math.sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1))
-    return f"{mean:.2f} ± {spread:.2f} ({len(values)} runs)"
+    return f"{mean:.2f} ± {spread:.2f} ({count})"
 
 
 def printed(value: Printed | None) -> str:

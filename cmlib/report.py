@@ -75,11 +75,13 @@ def engines_table(store: Store, profile: str = "digits", seeds: int = 3) -> str:
     lines = ["| " + " | ".join(head) + " |", "|---|---|---:|---:|---:|---:|---:|---:|"]
     for method, scenario in paper.cells():
         pair = [Experiment("digits", scenario, method, 0, profile, engine) for engine in ENGINES]
-        found = [[one for one in paper.runs_like(store, experiment) if one.seed < seeds] for experiment in pair]
+        made = [[one for one in store.find(experiment, any_seed=True) if one.seed < seeds] for experiment in pair]
+        ended = [paper.finished(runs) for runs in made]
+        stopped = [len(runs) - len(good) for runs, good in zip(made, ended, strict=True)]
         cells = [scenario.upper(), METHODS[method].title]
         for name in NAMES:
-            values = [[getattr(one, name) for one in runs] for runs in found]
-            cells += [*(paper.mean_and_spread(one) for one in values), pooled_distance(*values)]
+            values = [[getattr(one, name) for one in runs] for runs in ended]
+            cells += [*map(paper.mean_and_spread, values, stopped), pooled_distance(*values)]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
