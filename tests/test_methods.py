@@ -208,6 +208,17 @@ def test_batches_of_rehearsal(digits):
     assert counts["equal_steps"][0] == [11, 10, 11] and counts["equal_steps"][1] == math.ceil(counts["equal_steps"][2] / 32)
 
 
+@pytest.mark.parametrize(("method", "scenario"), PAIRS)
+def test_every_batch_is_whole_with_crops_and_flips(digits, method, scenario):
+    """Also the last one of an epoch, which holds fewer current images."""
+    made = trained(digits, method, scenario, augmentation="crop-flip")
+    task = made.scenario.tasks[2]
+    made.begin_task(task)
+    sizes = [(len(x), len(y)) for x, y in made.batches(task, 0)]
+    assert all(images == labels for images, labels in sizes) and len(sizes) > 1
+    assert sum(labels for _, labels in sizes) >= len(task.y) and sizes[-1] <= sizes[0]
+
+
 def test_cumulative_trains_on_all_tasks_so_far(digits):
     made = trained(digits, "cumulative", "til")
     task = made.scenario.tasks[2]

@@ -114,7 +114,8 @@ class PrototypeEvolution(Method):
         """The stream: each mini-batch is joined by a batch of exemplars, then its images enter the memory (in the first pass)."""
         scenario, size, memory = self.scenario, self.option["batch_size"], self.memory
         order = torch.randperm(len(task.y), generator=generator(self.seed, task.index, epoch, "stream"))
-        crops = draw_crops(2 * len(order), generator(self.seed, task.index, epoch, "augmentation"), scenario.augmentation)
+        most = 2 * size * math.ceil(len(order) / size)  # images of an epoch, exemplars included
+        crops = draw_crops(most, generator(self.seed, task.index, epoch, "augmentation"), scenario.augmentation)
         draws, labels = generator(self.seed, task.index, epoch, "exemplars"), task.y.cpu()
         crops, on_device = crops.to(scenario.device), order.to(scenario.device)
         if epoch == 0:
