@@ -25,6 +25,7 @@ NONE_COLLECTED = 5
 
 UNITS = "not slow and not browser and not faults and not engines and not site"
 PARALLEL = ["-n", "2", "--dist", "loadfile"]
+SPREAD = ["-n", "2", "--dist", "load"]  # tests of one file on both cores
 NBVAL = ["--nbval-lax", "--nbval-current-env", "--nbval-cell-timeout=300"]
 COUNTS = ("passed", "failed", "skipped")
 
@@ -125,11 +126,11 @@ def notebooks() -> list[Result]:
 
 
 def engines() -> list[Result]:
-    return [pytest("tests", "-m", "engines", "-n", "2", "--dist", "load")]
+    return [pytest("tests", "-m", "engines", *SPREAD)]
 
 
 def faults() -> list[Result]:
-    return [pytest("tests", "-m", "faults")]
+    return [pytest("tests", "-m", "faults", *SPREAD)]
 
 
 def build() -> list[Result]:

@@ -1,4 +1,4 @@
-"""The `cmlib` command: run | methods | datasets | doctor | bench | report | publish.
+"""The `cmlib` command: run | methods | datasets | doctor | bench | report | table | publish.
 
 Bad input ends with exit code 2 and one line on stderr. `--json` prints one object on stdout and nothing else.
 """
@@ -187,6 +187,19 @@ def report(
     print(reports.digits_table(stores.Store(folder), seeds, profile))
     print()
     print(reports.cifar10_table([stores.Store(folder), stores.committed()]))
+
+
+@app.command()
+def table(
+    number: Annotated[str, typer.Argument(help="1 to 6, as in the paper.")],
+    profile: Annotated[str, typer.Option(help="smoke, digits, mini or paper.")] = "digits",
+    form: Annotated[str, typer.Option("--format", help="text, md, csv, latex or json.")] = "text",
+    store: Annotated[str | None, typer.Option(help="This store alone (default: ./runs and the committed runs)")] = None,
+) -> None:
+    """Print a table of the paper, ours beside its values: mean, deviation, number of runs, verdict."""
+    from cmlib import tables as paper_tables
+
+    print(paper_tables.render(paper_tables.table(number, profile, paper_tables.stores_of(store)), form))
 
 
 @app.command()

@@ -1,0 +1,131 @@
+"""Grids: which experiments a table of the paper needs. Declarative files, one a table, in the folder `grids`; no code there.
+
+A grid gives the experiments to run, `load("table4").experiments("digits", range(3))`, and the cells a table shows, each with
+the variant that the paper prints in the same place: `support_size=20` of the digits stands where the paper has 100.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from cmlib.errors import check_name
+from cmlib.experiment import Experiment, identity
+from cmlib.profiles import PROFILES
+
+FOLDER = Path(__file__).with_name("grids")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One place of a table: what is run there. Several scenarios stand for one place that holds the runs of all of them.
+
+    variant: the options that are ours in this place, `name=value,...`; printed: those that the paper prints there.
+    also: a place the paper does not have as such; it is set beside a number that stands in another place.
+    """
+
+    dataset: str
+    scenarios: tuple[str, ...]
+    method: str
+    options: Mapping[str, Any]
+    variant: str = ""
+    printed: str = ""
+    also: bool = False
+
+    @property
+    def scenario(self) -> str:
+        """`til`, `cil`, or `til-cil` for both in one place."""
+        return "-".join(self.scenarios)
+
+    def experiments(self, profile: str, seed: int = 0) -> list[Experiment]:
+        """The experiments of one seed: one a scenario."""
+        return [Experiment(self.dataset, one, self.method, seed, profile, **self.options) for one in self.scenarios]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The rows of one table, as read from its file.
+
+    metrics: what every cell is measured by; a name that ends in `_task` stands for one value a task.
+    """
+
+    name: str
+    title: str
+    unit: str
+    metrics: Sequence[str]
+    datasets: Mapping[str, Sequence[str]]  # by profile
+    rows: Sequence[Mapping[str, Any]]
+    notes: Sequence[str] = field(default=())
+
+    def cells(self, profile: str) -> list[Cell]:
+        """Every cell of the table in one profile, data set by data set in the order of the file; OptionError if unknown."""
+        names = self.datasets[check_name("profile", profile, PROFILES)]
+        rows = [row for row in self.rows if not row.get("also")] + [row for row in self.rows if row.get("also")]
+        return [cell for name in names for row in rows for cell in _cells(row, name, profile)]
+
+    def experiments(self, profile: str, seeds: int | Iterable[int]) -> list[Experiment]:
+        """What has to be run, each experiment once: seed by seed, so that a part of it already fills every row.
+
+        seeds: their number (from 0 on) or the seeds themselves.
+        """
+        chosen = range(seeds) if isinstance(seeds, int) else list(seeds)
+        wanted = [one for seed in chosen for cell in self.cells(profile) for one in cell.experiments(profile, seed)]
+        return list({json.dumps(identity(one.to_dict()), sort_keys=True): one for one in wanted}.values())
+
+    def exchanged(self, profile: str) -> list[str]:
+        """A line for each option whose values are not the paper's in this profile."""
+        axes = [axis for row in self.rows if not row.get("also") for axis in row.get("axes", ())]
+        return [
+            f"{axis['option']}: {_listed(ours)} in place of the paper's {_listed(axis['printed'])}"
+            for axis in axes
+            if (ours := _for_profile(axis["values"], profile)) != axis["printed"]
+        ]
+
+
+def names() -> list[str]:
+    """Every grid there is."""
+    return sorted(path.stem for path in FOLDER.glob("*.toml"))
+
+
+def load(name: str) -> Grid:
+    """Read the grid of a table, `table1` to `table6`; OptionError for an unknown name."""
+    path = FOLDER / f"{check_name('grid', name, names())}.toml"
+    return Grid(name=name, **tomllib.loads(path.read_text(encoding="utf-8")))
+
+
+def _cells(row: Mapping[str, Any], dataset: str, profile: str) -> list[Cell]:
+    """All cells that one block of rows stands for on one data set."""
+    if dataset not in row.get("datasets", [dataset]):
+        return []
+    scenarios = [tuple(row["scenarios"])] if row.get("pooled") else [(one,) for one in row["scenarios"]]
+    fixed = row.get("options", {}).get(profile, {})
+    axes = [
+        [
+            (axis["option"], ours, printed)
+            for ours, printed in zip(_for_profile(axis["values"], profile), axis["printed"], strict=True)
+        ]
+        for axis in row.get("axes", ())
+    ]
+    cells = []
+    for method, kinds, place in product(row["methods"], scenarios, list(product(*axes))):
+        options = {**fixed, **{name: ours for name, ours, _ in place}}
+        printed = _variant({name: value for name, _, value in place})
+        cells.append(Cell(dataset, kinds, method, options, _variant(options), printed, bool(row.get("also"))))
+    return cells
+
+
+def _for_profile(values: Any, profile: str) -> list[Any]:
+    return list(values[profile] if isinstance(values, Mapping) else values)
+
+
+def _variant(options: Mapping[str, Any]) -> str:
+    return ",".join(f"{name}={value}" for name, value in options.items())
+
+
+def _listed(values: Iterable[Any]) -> str:
+    return ", ".join(map(str, values))
