@@ -1,4 +1,4 @@
-"""The `cmlib` command: run | methods | datasets | doctor | bench | report | table | publish.
+"""The `cmlib` command: run, methods, datasets, doctor, bench, report, table, audit, export, publish.
 
 Bad input ends with exit code 2 and one line on stderr. `--json` prints one object on stdout and nothing else.
 """
@@ -212,6 +212,32 @@ def publish(
 
     for path in reports.publish(Path(source), Path(target)):
         print(path)
+
+
+@app.command()
+def audit(
+    store: Annotated[str, typer.Option(help="Folder with results.")] = "book/results",
+    book: Annotated[str, typer.Option(help="Folder with the book's pages.")] = "book",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> int:
+    """Check that every number of the book comes from a run that fits its own description; exit code 1 when one does not."""
+    from cmlib import audit as audits
+
+    return audits.main(store, book, as_json)
+
+
+@app.command()
+def export(
+    form: Annotated[str | None, typer.Option("--format", help="csv or parquet (default: by the end of --out, else csv).")] = None,
+    out: Annotated[str | None, typer.Option(help="The file to write; without it CSV goes to stdout.")] = None,
+    store: Annotated[str | None, typer.Option(help="Folder with results (default ./runs, or CMLIB_STORE).")] = None,
+    cells: Annotated[bool, typer.Option("--cells", help="One row a measured accuracy instead of one a run.")] = False,
+) -> None:
+    """Write all runs of a store as one tidy table."""
+    from cmlib import export as exports
+    from cmlib import store as stores
+
+    print(exports.export(store or stores.default_folder(), out, form, cells), end="")
 
 
 @app.command(hidden=True)

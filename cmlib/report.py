@@ -16,7 +16,7 @@ from cmlib.engine import run
 from cmlib.errors import StoreError
 from cmlib.experiment import ENGINES, FIELDS, Experiment
 from cmlib.methods import METHODS
-from cmlib.store import Run, Store, committed, write_atomically
+from cmlib.store import Run, Store, committed, write_atomically, write_checksums
 
 
 def digits_table(store: Store, seeds: int = 1, profile: str = "digits") -> str:
@@ -133,6 +133,7 @@ def publish(source: Path, target: Path) -> list[Path]:
         write_atomically(place, path.read_bytes())
         for snapshots in path.parent.glob(f"{path.stem}.*.npz"):
             write_atomically(place.with_name(snapshots.name), snapshots.read_bytes())
+    write_checksums(target)
     return places
 
 

@@ -6,6 +6,7 @@ the engine, the method's revision and the data used, so a changed option is anot
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -22,6 +23,7 @@ from cmlib import metrics
 from cmlib.errors import StoreError
 from cmlib.experiment import Experiment, identity
 
+CHECKSUMS = "SHA256SUMS"  # of the published files of a store, as `sha256sum` writes them
 FINISHED, DIVERGED = "finished", "stopped: the loss is not finite"
 
 
@@ -173,6 +175,27 @@ def write_atomically(path: Path, content: bytes) -> None:
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise StoreError(f"cannot write {path}: {error.strerror}") from None
+
+
+def checksums(folder: Path) -> dict[str, str]:
+    """SHA-256 of every result file and snapshot of a store, by its name inside the store."""
+    files = [path for pattern in ("seed*.json", "seed*.npz") for path in folder.rglob(pattern)]
+    return {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(files)}
+
+
+def write_checksums(folder: Path) -> None:
+    """Keep the checksums of a store's files in the store."""
+    lines = [f"{digest}  {name}\n" for name, digest in checksums(folder).items()]
+    write_atomically(folder / CHECKSUMS, "".join(lines).encode())
+
+
+def read_checksums(folder: Path) -> dict[str, str]:
+    """The checksums kept in a store, by file; StoreError when they cannot be read."""
+    try:
+        lines = (folder / CHECKSUMS).read_text(encoding="utf-8").splitlines()
+        return {name: digest for digest, name in (line.split(maxsplit=1) for line in lines)}
+    except (OSError, ValueError):
+        raise StoreError(f"{folder / CHECKSUMS} cannot be read; `cmlib publish` writes it anew") from None
 
 
 def default_folder() -> Path:
