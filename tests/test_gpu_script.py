@@ -403,7 +403,7 @@ def test_unpack_puts_everything_in_place(gpu, tmp_path, finished):
     assert further.read_bytes() == kept and before.read_bytes() == second.read_bytes()
     assert lines[-1] == "1 runs, 1 of 2 checkpoints put in place"
     assert sorted(path.name for path in [*store.rglob("*"), *results.rglob("*")] if path.is_file()) == sorted(
-        [run.name, first.name, second.name]
+        ["SHA256SUMS", run.name, first.name, second.name]
     )
 
 
