@@ -40,6 +40,7 @@ def run(
     method: Annotated[str, typer.Option(help="A method of `cmlib methods`.")] = "cm",
     seed: Annotated[str, typer.Option(help="A whole number; 0: classes in natural order.")] = "0",
     profile: Annotated[str | None, typer.Option(help="smoke, digits, mini or paper.")] = None,
+    preset: Annotated[str, typer.Option(help="default, or text: the paper's text to the letter.")] = "default",
     set_: Annotated[list[str] | None, typer.Option("--set", help="An option of the experiment, name=value; repeatable.")] = None,
     data_root: DataRoot = None,
     store: Annotated[str | None, typer.Option(help="Folder for results (default ./runs, or CMLIB_STORE).")] = None,
@@ -54,10 +55,10 @@ def run(
     from cmlib.experiment import FIELDS, Experiment
 
     settings = parse_settings(set_ or [])
-    for name in FIELDS:
+    for name in (*FIELDS, "preset"):
         if name in settings:
             raise OptionError(f"--set {name}=...: this is an option of its own, --{name}")
-    experiment = Experiment(dataset, scenario, method, seed, profile, engine, **settings)
+    experiment = Experiment(dataset, scenario, method, seed, profile, engine, preset, **settings)
     folder = Path(store) if store else stores.default_folder()
     progress = False if as_json else None
     made = engines.run(experiment, None, data_root, folder, device, progress, graphs)

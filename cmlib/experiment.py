@@ -15,7 +15,7 @@ from cmlib.errors import OptionError, check_name, nearest
 from cmlib.methods import METHODS
 from cmlib.methods.base import Method, Option
 from cmlib.nets import BATCH_NORMS, HEADS
-from cmlib.profiles import PROFILES, profile_options
+from cmlib.profiles import PRESETS, PROFILES, preset_options, profile_options
 from cmlib.scenario import AUGMENTATIONS, EVAL_SPLITS, KINDS
 
 COMMON: dict[str, Option] = {
@@ -41,7 +41,8 @@ class Experiment:
     """One run to be made: data set, scenario, method, seed, and every option of the method.
 
     profile: where unsaid options come from (`smoke`, `digits`, `mini`, `paper`; default `digits` for digits, else `paper`).
-    engine: `cmlib`, or `avalanche`: the same experiment through the Avalanche library.
+    engine: `cmlib`, or `avalanche`: the same experiment through the Avalanche library. preset: options that belong together,
+    over the profile's: `default`, or `text`, the paper's text to the letter.
     Options are given by name and read as attributes: `Experiment(lam=0.5).lam`. OptionError for an unknown name, a wrong
     type or an impossible value.
     """
@@ -63,6 +64,7 @@ class Experiment:
         seed: int | str = 0,
         profile: str | None = None,
         engine: str = "cmlib",
+        preset: str = "default",
         **options: Any,
     ) -> None:
         if not Path(dataset).is_dir():
@@ -75,7 +77,10 @@ class Experiment:
         profile = profile or ("digits" if dataset == "digits" else "paper")
         check_name("profile", profile, PROFILES)
         check_name("engine", engine, ENGINES)
-        given = parse_options(cls, options)
+        given = {
+            **preset_values(cls, check_name("preset", preset, PRESETS), profile, dataset, scenario),
+            **parse_options(cls, options),
+        }
         settled = {**profile_defaults(cls, profile, dataset, scenario), **given}
         norm = settled["batch_norm"]
         if norm != "shared" and scenario == "cil":
@@ -161,6 +166,13 @@ def parse_options(cls: type[Method], options: Mapping[str, Any]) -> dict[str, An
         if name not in allowed:
             raise OptionError(f"{cls.name} has no option '{name}'; allowed: {', '.join(allowed)}.{nearest(name, allowed)}")
     return {name: allowed[name].parse(name, value) for name, value in options.items()}
+
+
+def preset_values(cls: type[Method], preset: str, profile: str, dataset: str, scenario: str) -> dict[str, Any]:
+    """Every option that a preset gives a value of its own."""
+    allowed = allowed_options(cls)
+    chosen = preset_options(preset, profile, dataset, scenario, cls.name)
+    return {name: allowed[name].parse(name, value) for name, value in chosen.items() if name in allowed}
 
 
 def profile_defaults(cls: type[Method], profile: str, dataset: str, scenario: str) -> dict[str, Any]:

@@ -49,11 +49,36 @@ PROFILES: dict[str, list[Rule]] = {
 }
 
 
+# Presets: readings of the paper, as options over a profile's. `text` follows the text to the letter wherever it speaks; the
+# default follows the released code in six points. Sizes and epochs hold at the paper's scale: smaller profiles have their own.
+PRESETS: dict[str, list[Rule]] = {
+    "default": [],
+    "text": [
+        ({}, {"augmentation": "resized-crop", "head": "mlp"}),
+        ({"scenario": "til", "method": "cm"}, {"batch_norm": "stats"}),
+        ({"scenario": "til", "method": "emr"}, {"batch_norm": "shared"}),
+        ({"scenario": "cil", "method": "cm"}, {"cil_loss": "both"}),
+        ({"profile": "paper", "method": "er"}, {"memory_size": 1000}),
+        ({"profile": "paper", "method": "er", "dataset": "cifar100"}, {"memory_size": 500}),
+        ({"profile": "paper", "method": "ssil"}, {"memory_size": 1000, "epochs": 100}),
+        ({"profile": "paper", "method": "ssil", "dataset": "cifar100"}, {"memory_size": 500}),
+    ],
+}
+
+
 def profile_options(profile: str, dataset: str, scenario: str, method: str) -> dict[str, Any]:
     """The options a profile sets for one data set, scenario and method (more than a method may know)."""
-    place = {"dataset": dataset, "scenario": scenario, "method": method}
+    return _settle(PROFILES[profile], {"dataset": dataset, "scenario": scenario, "method": method})
+
+
+def preset_options(preset: str, profile: str, dataset: str, scenario: str, method: str) -> dict[str, Any]:
+    """The options a preset sets over a profile's (more than a method may know)."""
+    return _settle(PRESETS[preset], {"profile": profile, "dataset": dataset, "scenario": scenario, "method": method})
+
+
+def _settle(rules: list[Rule], place: dict[str, str]) -> dict[str, Any]:
     options: dict[str, Any] = {}
-    for where, values in PROFILES[profile]:
+    for where, values in rules:
         if all(place[key] == value for key, value in where.items()):
             options.update(values)
     return options

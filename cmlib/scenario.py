@@ -20,9 +20,10 @@ from cmlib.randomness import class_order, generator
 
 KINDS = ("til", "cil")
 EVAL_SPLITS = ("test", "val")
-AUGMENTATIONS = ("dataset", "crop-flip", "flip", "none")
+AUGMENTATIONS = ("dataset", "crop-flip", "flip", "resized-crop", "none")
 VALIDATION_SHARE = 0.2  # of each class's training images
 PADDING = 4  # pixels, for random crops
+SMALLEST = 0.08  # of an image's area, for resized crops
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,12 +182,25 @@ def _rounds(n: int, length: int, draws: torch.Generator) -> Tensor:
 
 
 def draw_crops(n: int, draws: torch.Generator, augmentation: str) -> Tensor:
-    """Random row shift, column shift (0 ... 2 * PADDING) and flip (0 or 1) of n samples. -> int64 [n, 3]"""
+    """Random row shift, column shift (0 ... 2 * PADDING) and flip (0 or 1) of n samples. -> int64 [n, 3]
+
+    `resized-crop`: top, left, height and width as shares of the image, and flip. -> float32 [n, 5]
+    """
+    if augmentation == "resized-crop":
+        return _draw_resized_crops(n, draws)
     shifts = torch.randint(0, 2 * PADDING + 1, (n, 2), generator=draws)
     flips = torch.randint(0, 2, (n, 1), generator=draws)
     if augmentation != "crop-flip":
         shifts.fill_(PADDING)
     return torch.cat([shifts, flips], 1)
+
+
+def _draw_resized_crops(n: int, draws: torch.Generator) -> Tensor:
+    """8 to 100 % of the area, sides 3:4 to 4:3, anywhere; a side longer than the image's is cut to it. -> [n, 5]"""
+    area, ratio, top, left, flip = torch.rand(5, n, generator=draws)
+    area, ratio = SMALLEST + (1 - SMALLEST) * area, torch.exp((2 * ratio - 1) * math.log(4 / 3))
+    height, width = (area / ratio).sqrt().clamp(max=1), (area * ratio).sqrt().clamp(max=1)
+    return torch.stack([top * (1 - height), left * (1 - width), height, width, (flip < 0.5).float()], 1)
 
 
 def pick(images: Tensor, rows: Tensor) -> Tensor:
@@ -204,6 +218,8 @@ def augment(x: Tensor, crops: Tensor, augmentation: str) -> Tensor:
     """
     if augmentation == "none":
         return x
+    if augmentation == "resized-crop":
+        return _resize_crops(x, crops)
     pixels = x.permute(0, 2, 3, 1)  # [B, H, W, C]
     B, H, W, C = pixels.shape
     up, left, flipped = crops.unbind(1)
@@ -215,6 +231,17 @@ def augment(x: Tensor, crops: Tensor, augmentation: str) -> Tensor:
     starts = (first[:, None] + torch.arange(H, device=x.device)) * width + left[:, None]  # [B, H]: first pixel of each row
     runs = padded.as_strided((2 * B * height * width - W + 1, W * C), (C, 1))  # the W pixels from every pixel on
     return runs.index_select(0, starts.flatten()).view(B, H, W, C).permute(0, 3, 1, 2)
+
+
+def _resize_crops(x: Tensor, crops: Tensor) -> Tensor:
+    """Cut out, resize to the full size (bilinear), flip. uint8 [B, C, H, W], crops [B, 5] -> uint8 [B, C, H, W]"""
+    top, left, height, width, flip = crops.unbind(1)
+    zero = torch.zeros_like(top)
+    across = torch.stack([torch.where(flip == 1, -width, width), zero, 2 * left + width - 1], 1)
+    down = torch.stack([zero, height, 2 * top + height - 1], 1)
+    grid = torch.nn.functional.affine_grid(torch.stack([across, down], 1), list(x.shape), align_corners=False)
+    resized = torch.nn.functional.grid_sample(x.float(), grid, padding_mode="border", align_corners=False)
+    return resized.round().clamp(0, 255).to(torch.uint8)
 
 
 def _as_image(values: Sequence[float], images: Tensor, device: torch.device) -> Tensor:

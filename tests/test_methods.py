@@ -141,6 +141,46 @@ def test_projectors_are_trained_unless_frozen(digits, kind, moves):
     assert all(changed) if moves else not any(changed)
 
 
+def test_merged_loss_with_each_samples_own_space(digits):
+    made = trained(digits, "cm", "cil", cil_loss="both")
+    task = made.scenario.tasks[2]
+    made.begin_task(task)
+    x, y = next(iter(made.batches(task, 0)))
+    made.train()
+    both = made.loss(x, y, task)
+    made.option["cil_loss"] = "merged"
+    merged = made.loss(x, y, task)
+    features = made.backbone.features(x)
+    current = eq.class_centroids(made.heads[2](made.backbone.features(made.support)), task.support_y - 4, 2)
+    c = [*made.centroids[:2], current]
+    own = [
+        F.cross_entropy(-torch.cdist(made.heads[k // 2](f[None]), c[k // 2]), torch.tensor([k % 2]))
+        for f, k in zip(features, y.tolist(), strict=True)
+    ]
+    torch.testing.assert_close(both - merged, torch.stack(own).mean(), rtol=1e-3, atol=1e-3)
+
+
+def test_the_preset_text_follows_the_text():
+    til, cil = (cm.Experiment("cifar10", scenario, "cm", preset="text") for scenario in ("til", "cil"))
+    assert (til.batch_norm, til.augmentation, til.head) == ("stats", "resized-crop", "mlp") and cil.cil_loss == "both"
+    assert cm.Experiment("cifar10", "til", "naive", preset="text").head == "mlp"
+    sizes = [cm.Experiment(data, "cil", "er", preset="text").memory_size for data in ("cifar10", "cifar100", "tiny-imagenet")]
+    ssil = [cm.Experiment(data, "cil", "ssil", preset="text") for data in ("cifar10", "cifar100", "tiny-imagenet")]
+    assert sizes == [one.memory_size for one in ssil] == [1000, 500, 1000] and {one.epochs for one in ssil} == {100}
+    assert cm.Experiment("cifar10", "cil", "er", profile="mini", preset="text").memory_size == 100  # of its own scale
+    assert cm.Experiment("cifar10", preset="text", head="linear").head == "linear"
+    assert til.variant == "augmentation=resized-crop,batch_norm=stats" and til.but(seed=3).batch_norm == "stats"
+    assert cm.Experiment("cifar10", preset="default") == cm.Experiment("cifar10")
+    with pytest.raises(OptionError, match="unknown preset 'txt'; allowed: default, text"):
+        cm.Experiment(preset="txt")
+
+
+@pytest.mark.parametrize(("method", "scenario"), PAIRS)
+def test_every_method_runs_with_the_preset_text(digits, method, scenario):
+    run = cm.run(cm.Experiment("digits", scenario, method, 0, "smoke", preset="text", train_per_class=16), digits)
+    assert run.status == "finished" and run.matrix.shape == (5, 5)
+
+
 def test_own_projectors_for_the_centroids(digits):
     made = trained(digits, "cm", "cil", centroids_merging="linear")
     assert [type(p).__name__ for p in made.centroid_projectors] == ["Linear", "Linear"]

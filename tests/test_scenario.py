@@ -195,3 +195,25 @@ def test_shares():
     assert [split_batch(32, n) for n in (1, 2, 3, 4, 5)] == [[32], [16, 16], [11, 11, 10], [8] * 4, [7, 7, 6, 6, 6]]
     assert split_batch(2, 4) == [1, 1, 1, 1]
     assert quota(50, [4, 7, 9]) == {4: 17, 7: 17, 9: 16}
+
+
+def test_resized_crops():
+    x = torch.randint(0, 256, (3, 3, 8, 8), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
+    whole = torch.tensor([[0.0, 0.0, 1.0, 1.0, 0.0]] * 2 + [[0.0, 0.0, 1.0, 1.0, 1.0]])
+    same = augment(x, whole, "resized-crop")
+    assert torch.equal(same[:2], x[:2]) and torch.equal(same[2], x[2].flip(2))
+    part = torch.tensor([[0.5, 0.25, 0.5, 0.5, 0.0]] * 3)  # rows 4 to 8, columns 2 to 6
+    wanted = torch.nn.functional.interpolate(x[:, :, 4:, 2:6].float(), size=8, mode="bilinear", align_corners=False)
+    inside = slice(1, -1)  # at its edge a crop sees the pixels beside it
+    got = augment(x, part, "resized-crop").float()
+    assert (got - wanted)[:, :, inside, inside].abs().max() <= 0.5
+
+
+def test_draws_of_resized_crops():
+    crops = draw_crops(4000, torch.Generator().manual_seed(0), "resized-crop")
+    top, left, height, width, flip = crops.unbind(1)
+    assert crops.shape == (4000, 5) and bool((top + height <= 1 + 1e-6).all()) and bool((left + width <= 1 + 1e-6).all())
+    area, free = height * width, (height < 1) & (width < 1)
+    ratio = (width / height)[free]
+    assert 0.079 < float(area.min()) < 0.1 and bool((ratio > 0.749).all()) and bool((ratio < 1.334).all())
+    assert abs(float(flip.mean()) - 0.5) < 0.03 and abs(float(area.mean()) - 0.53) < 0.02

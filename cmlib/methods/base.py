@@ -240,11 +240,14 @@ class Method(nn.Module):
 
     def own_task_loss(self, features: Tensor, y: Tensor) -> Tensor:
         """Cross-entropy of a batch of several tasks, each sample over its own task's classes (TIL). -> scalar"""
-        logits = self.all_logits(features)  # [B, classes seen]
+        return self.cross_entropy(self.own_task_only(self.all_logits(features), y), y)
+
+    def own_task_only(self, logits: Tensor, y: Tensor) -> Tensor:
+        """Logits with minus infinity for the classes of other tasks than the sample's. [B, classes seen] -> the same"""
         k = self.scenario.classes_per_task
         task_of_class = torch.arange(logits.shape[1], device=y.device) // k
         foreign = task_of_class != (y // k).unsqueeze(1)  # [B, classes seen]
-        return self.cross_entropy(logits.masked_fill(foreign, -math.inf), y)
+        return logits.masked_fill(foreign, -math.inf)
 
 
 def split_batch(size: int, parts: int) -> list[int]:

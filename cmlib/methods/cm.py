@@ -36,6 +36,9 @@ OPTIONS = {
         "shared", "projectors of the centroids: those of the embeddings, or own ones", choices=("shared", *PROJECTORS)
     ),
     "projectors": Option("trained", "frozen: leave the projectors at their first values", choices=("trained", "frozen")),
+    "cil_loss": Option(
+        "merged", "eq. 9 alone, or with each sample's loss in its own task's space (both)", choices=("merged", "both")
+    ),
     **MEMORY_OPTIONS,
 }
 
@@ -92,9 +95,11 @@ class CentroidsMatching(Method):
             loss = self._nll(log_p, y - task.classes.start)
             return loss if not task.index else loss + self.option["lam"] * self.til_drift(x, task.index)
         embeddings = torch.stack([head(features) for head in self.heads])  # [t + 1, B, E]
-        log_p = self.merged(embeddings, [*self.centroids[:-1], centroids])  # [B, classes seen]
+        anchors = [*self.centroids[:-1], centroids]
+        log_p = self.merged(embeddings, anchors)  # [B, classes seen]
         moved = drift(self.past_embeddings(x, task.index), embeddings[:-1])
-        return self._nll(log_p, y) + self.option["lam"] * moved
+        loss = self._nll(log_p, y) + self.option["lam"] * moved
+        return loss + self.own_space_loss(embeddings, anchors, y) if self.option["cil_loss"] == "both" else loss
 
     def _nll(self, log_p: Tensor, y: Tensor) -> Tensor:
         self.batch_scores = log_p.detach()
@@ -163,6 +168,12 @@ class CentroidsMatching(Method):
     def til_drift(self, x: Tensor, tasks: int) -> Tensor:
         """Drift of the past tasks' embeddings of a batch (eq. 4): all past tasks in one batch. -> scalar"""
         return drift(self.past_embeddings(x, tasks), _embed_all(self.backbone, self.heads, x, tasks))
+
+    def own_space_loss(self, embeddings: Tensor, centroids: list[Tensor], y: Tensor) -> Tensor:
+        """Loss of each sample in its own task's space (eq. 3). [t + 1, B, E], t + 1 times [K, E], [B] -> scalar"""
+        kind = self.option["distance"]
+        scores = [-distances(e, c, kind) for e, c in zip(embeddings, centroids, strict=True)]
+        return F.cross_entropy(self.own_task_only(torch.cat(scores, dim=1), y), y)
 
     def merge(self, features: Tensor) -> Tensor:
         """Merged embedding of features (eq. 7). [B, D] -> [B, E]"""
