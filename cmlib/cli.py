@@ -1,4 +1,4 @@
-"""The `cmlib` command: run, methods, datasets, doctor, bench, report, table, audit, export, publish.
+"""The `cmlib` command: run, methods, datasets, doctor, bench, report, table, claims, audit, export, publish.
 
 Bad input ends with exit code 2 and one line on stderr. `--json` prints one object on stdout and nothing else.
 """
@@ -201,6 +201,18 @@ def table(
     from cmlib import tables as paper_tables
 
     print(paper_tables.render(paper_tables.table(number, profile, paper_tables.stores_of(store)), form))
+
+
+@app.command()
+def claims(
+    profile: Annotated[str, typer.Option(help="smoke, digits, mini or paper.")] = "digits",
+    form: Annotated[str, typer.Option("--format", help="text, md or json.")] = "text",
+    store: Annotated[str | None, typer.Option(help="This store alone (default: ./runs and the committed runs)")] = None,
+) -> None:
+    """Print the paper's empirical sentences, each with a test that decides it: on the paper's own numbers, and on the runs."""
+    from cmlib import claims as sentences
+
+    print(sentences.show(profile, form, store))
 
 
 @app.command()
