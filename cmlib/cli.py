@@ -1,4 +1,4 @@
-"""The `cmlib` command: run, methods, datasets, doctor, bench, report, table, claims, audit, export, publish.
+"""The `cmlib` command: run, sweep, methods, datasets, doctor, bench, report, table, claims, audit, export, publish.
 
 Bad input ends with exit code 2 and one line on stderr. `--json` prints one object on stdout and nothing else.
 """
@@ -213,6 +213,24 @@ def claims(
     from cmlib import claims as sentences
 
     print(sentences.show(profile, form, store))
+
+
+@app.command()
+def sweep(
+    grid: Annotated[str, typer.Argument(help="table1 to table6.")],
+    profile: Annotated[str, typer.Option(help="smoke, digits, mini or paper.")] = "digits",
+    seeds: Annotated[str, typer.Option(help="As in 0-4 or 0,2.")] = "0-4",
+    jobs: Annotated[int | None, typer.Option(help="Runs side by side (default: as many as the cores allow).")] = None,
+    backend: Annotated[str, typer.Option(help="loky: this machine; dask, ray: a cluster, when installed.")] = "loky",
+    budget: Annotated[float | None, typer.Option(help="Seconds after which everything stops, to be continued later.")] = None,
+    store: Annotated[str | None, typer.Option(help="Folder for results (default ./runs, or CMLIB_STORE).")] = None,
+    data_root: DataRoot = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the runs and the hours they may take.")] = False,
+) -> int:
+    """Make all runs of a table that are missing, several side by side; exit code 1 when one failed."""
+    from cmlib import sweep as sweeps
+
+    return sweeps.main(grid, profile, seeds, jobs, backend, budget, store, data_root, dry_run)
 
 
 @app.command()

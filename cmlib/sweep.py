@@ -1,0 +1,583 @@
+"""Sweeps: the runs of a grid, several side by side, each made once, whatever dies on the way.
+
+A sweep is a list of experiments and a store. Runs that the store or the committed results hold are passed over; interrupted
+ones go on from their checkpoints. Every run that is being made is locked by the process that makes it, with a lock of the
+kernel's on the file `.<name>.lock` beside its place, so two sweeps on one store share the work and a lock ends with its holder.
+Each worker is a process of its own: when one is killed, only its run is hit, and that run is tried once more.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import importlib.util
+import json
+import os
+import re
+import signal
+import statistics
+import sys
+import threading
+import time
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import joblib
+from joblib.externals.loky import ProcessPoolExecutor
+from tqdm import tqdm
+
+from cmlib import engine, grids
+from cmlib.datasets import ImageData
+from cmlib.errors import CmlibError, OptionError, StoreError, check_name
+from cmlib.experiment import Experiment, identity
+from cmlib.store import FINISHED, Run, Store, committed, default_folder
+
+BACKENDS = {"loky": "", "dask": "distributed", "ray": "ray"}  # and the package each needs beside joblib
+MADE, FOUND, HELD, FAILED, BROKEN = "made", "found", "held", "failed", "broken"  # how an attempt at a run ends
+TRIES = 2
+CLOSING = 4.0  # seconds before the end of the budget in which workers are ended and the store is tidied
+POLL = 1.0  # seconds between two looks at the runs another sweep is making
+SEEDS = 1000  # at most
+
+
+# -- locks ----------------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def claimed(path: Path) -> Iterator[bool]:
+    """Hold the lock of the run whose place is `path`; gives False at once when another process holds it."""
+    place = path.with_name(f".{path.name}.lock")
+    handle = _lock(place)
+    if handle is None:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        place.unlink(missing_ok=True)  # while it is still held: whoever opened it meanwhile sees that it is gone
+        os.close(handle)
+
+
+def _lock(place: Path) -> int | None:
+    """The open, locked file, or None when another process has it; StoreError when it cannot be made."""
+    while True:
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            handle = os.open(place, os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise StoreError(f"cannot write {place}: {error.strerror}") from None
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(handle).st_ino == os.stat(place).st_ino:
+                return handle
+        except BlockingIOError:
+            os.close(handle)
+            return None
+        except FileNotFoundError:
+            pass  # its holder has just removed it: the lock we got is on no file any more
+        os.close(handle)
+
+
+def clear(path: Path) -> None:
+    """Remove what dead processes have left half-written beside a run's place; only whoever holds its lock may do so."""
+    for left in path.parent.glob(f".{path.stem}.*"):
+        if left.suffix[1:].isdigit() and not _is_alive(int(left.suffix[1:])):  # a name ends with its writer's number
+            left.unlink(missing_ok=True)
+    if path.is_file():
+        path.with_suffix(".ckpt").unlink(missing_ok=True)  # its writer died between the result and this
+
+
+def tidy(paths: Iterable[Path]) -> None:
+    """Clear the places of these runs, except where a living process holds the lock."""
+    for path in paths:
+        done_but_open = path.is_file() and path.with_suffix(".ckpt").is_file()
+        if done_but_open or any(path.parent.glob(f".{path.stem}.*")):
+            with claimed(path) as mine:
+                if mine:
+                    clear(path)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        return state not in "ZX"  # dead, but not yet buried
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True  # another user's, or no /proc here
+
+
+# -- in a worker ----------------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1)
+def _images(dataset: str, data_root: str | None) -> ImageData:
+    return engine.load_data(Experiment(dataset), None, data_root)
+
+
+def attempt(experiment: Experiment, store: str, data_root: str | None = None) -> tuple[str, str]:
+    """Make one run, or say why not: how it ended and, when it failed, the reason in one line."""
+    try:
+        data = _images(experiment.dataset, data_root)
+        path = Store(store).path(experiment, data.digest)
+        with claimed(path) as mine:
+            if not mine:
+                return HELD, ""
+            clear(path)
+            if path.is_file():
+                return FOUND, ""
+            engine.run(experiment, data, store=store, progress=False)
+            return MADE, ""
+    except CmlibError as error:
+        return FAILED, _line(str(error))
+    except Exception as error:
+        return BROKEN, _line(f"{error.__class__.__name__}: {error}")
+
+
+def _begin_worker(owner: int) -> None:
+    """A worker leaves Ctrl-C to the sweep, and ends with it however that ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    tqdm.set_lock(threading.RLock())  # its usual lock is shared between processes and outlives a killed one, with a warning
+
+    def watch() -> None:
+        while os.getppid() == owner:
+            time.sleep(0.2)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())[:300]
+
+
+# -- how long runs take ---------------------------------------------------------------------------------------------------
+
+
+class Times:
+    """Seconds that runs took, to say how long others will take. Later sources stand in for what earlier ones do not know."""
+
+    def __init__(self, stores: Sequence[Store], device: str) -> None:
+        self.here: dict[str, list[float]] = defaultdict(list)  # measured in this sweep, by `_exact` and `_near`
+        self.known = [self._read(store, device) for store in stores]
+
+    @staticmethod
+    def _read(store: Store, device: str) -> dict[str, list[float]]:
+        """Seconds by experiment whatever its seed, and seconds an epoch by kind; of finished runs on this kind of device."""
+        found: dict[str, list[float]] = defaultdict(list)
+        for path in sorted(store.folder.rglob("seed*.json")):
+            with suppress(StoreError, KeyError):  # a damaged file is no measurement; where it matters it is named
+                run = store.read(path)
+                if run.status == FINISHED and run.machine.get("device") == device:
+                    _keep(found, run.experiment, sum(map(sum, run.seconds_per_epoch)))
+        return found
+
+    def add(self, experiment: Experiment, seconds: float) -> None:
+        """Keep what a run of this sweep took, evaluation and all."""
+        _keep(self.here, experiment.to_dict(), seconds)
+
+    def of(self, experiment: Experiment) -> float | None:
+        """The seconds to expect (median of similar runs), or None when nothing similar was measured."""
+        content = experiment.to_dict()
+        for key, factor in ((_exact(content), 1), (_near(content), experiment.epochs)):
+            for source in (self.here, *self.known):
+                if key in source:
+                    return statistics.median(source[key]) * factor
+        return None
+
+    def left(self, waiting: Iterable[Experiment]) -> float | None:
+        """Seconds of all these, one after the other; the unknown count as the mean of the known ones."""
+        guesses = [self.of(one) for one in waiting]
+        known = [guess for guess in guesses if guess is not None]
+        return sum(known) / len(known) * len(guesses) if known else (None if guesses else 0.0)
+
+
+def _keep(table: dict[str, list[float]], content: dict[str, Any], seconds: float) -> None:
+    table[_exact(content)].append(seconds)
+    table[_near(content)].append(seconds / content["options"]["epochs"])
+
+
+def _exact(content: dict[str, Any]) -> str:
+    return json.dumps({**identity(content), "seed": None}, sort_keys=True)
+
+
+def _near(content: dict[str, Any]) -> str:
+    options = [content["options"].get(name) for name in ("n_tasks", "train_per_class", "batch_size", "batch_norm")]
+    return json.dumps([content[name] for name in ("dataset", "scenario", "method", "engine")] + options)
+
+
+# -- the sweep ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class Item:
+    """A run to be made and its place in the store."""
+
+    experiment: Experiment
+    path: Path
+    tries: int = 0
+
+    @property
+    def label(self) -> str:
+        """As in messages."""
+        return label(self.experiment)
+
+
+class Slot:
+    """A worker: one process that makes one run after the other, replaced when it dies."""
+
+    def __init__(self) -> None:
+        self.item: Item | None = None
+        self.future: Future[tuple[str, str]] | None = None
+        self.started = 0.0
+        self.start()
+
+    def start(self) -> None:
+        """A process, which starts with its first run."""
+        self.pool = ProcessPoolExecutor(max_workers=1, initializer=_begin_worker, initargs=(os.getpid(),))
+
+    def give(self, item: Item, store: str, data_root: str | None) -> None:
+        """Begin a run."""
+        self.item, self.started = item, time.monotonic()
+        try:
+            self.future = self.pool.submit(attempt, item.experiment, store, data_root)
+        except BrokenProcessPool:  # it died while it had nothing to do
+            self.end()
+            self.start()
+            self.future = self.pool.submit(attempt, item.experiment, store, data_root)
+
+    def take(self) -> tuple[Item, str, str, float]:
+        """The run that has ended, how, why, and after how many seconds; a dead process gets a successor."""
+        assert self.item and self.future
+        item, future, seconds = self.item, self.future, time.monotonic() - self.started
+        self.item = self.future = None
+        try:
+            return (item, *future.result(), seconds)
+        except Exception as error:  # the process was killed, or could not start
+            self.end()
+            self.start()
+            killed = re.search(r"SIG[A-Z]+", str(error))
+            return item, BROKEN, f"its process was ended by {killed[0]}" if killed else _line(repr(error)), seconds
+
+    def end(self) -> None:
+        """End the process now; what it has not put into a checkpoint is lost."""
+        self.pool.shutdown(wait=True, kill_workers=True)
+
+
+@dataclass
+class Report:
+    """How a sweep ended: numbers of runs, and reasons of the failed ones by label."""
+
+    found: int = 0
+    made: int = 0
+    elsewhere: int = 0  # made by another sweep meanwhile
+    left: int = 0
+    failed: dict[str, str] = field(default_factory=dict)
+    why: str = ""
+
+    def text(self) -> str:
+        """The last lines of a sweep."""
+        total = self.found + self.made + self.elsewhere + self.left + len(self.failed)
+        parts = [f"{self.made} made", f"{self.found} already there"]
+        parts += [f"{self.elsewhere} made by another sweep"] if self.elsewhere else []
+        parts += [f"{len(self.failed)} failed"] if self.failed else []
+        parts += [f"{self.left} left ({self.why}; the same command continues)"] if self.left else []
+        return "\n".join([f"{total} runs: {', '.join(parts)}", *(f"failed: {name}: {why}" for name, why in self.failed.items())])
+
+
+class Sweep:
+    """The runs of one sweep, from a queue to a report."""
+
+    def __init__(self, items: Sequence[Item], store: Store, data_root: str | None, jobs: int, times: Times, title: str) -> None:
+        self.items, self.store, self.data_root, self.jobs = items, store, data_root, jobs
+        self.times, self.title = times, title
+        self.report, self.deadline, self.looked = Report(), float("inf"), 0.0
+        self.waiting: deque[Item] = deque()
+        self.held: list[Item] = []  # being made by another sweep
+        self.slots: list[Slot] = []
+        for item in items:
+            if find(item.experiment, (store, committed())):
+                self.report.found += 1
+            else:
+                self.waiting.append(item)
+
+    @property
+    def running(self) -> list[Slot]:
+        """Workers that have a run."""
+        return [slot for slot in self.slots if slot.item]
+
+    def work(self, backend: str, deadline: float = float("inf")) -> Report:
+        """Make what is missing; the store is tidy afterwards, also after Ctrl-C and SIGTERM (KeyboardInterrupt)."""
+        self.deadline = deadline
+        tidy(item.path for item in self.items)
+        with _handling({signal.SIGTERM: signal.default_int_handler}):
+            try:
+                self._locally() if backend == "loky" else self._through_joblib(backend)
+            finally:
+                with _handling({signal.SIGTERM: signal.SIG_IGN, signal.SIGINT: signal.SIG_IGN}):
+                    self._close()
+        return self.report
+
+    def _close(self) -> None:
+        """End all workers, take the locks and half-written files of those that had a run out of the store."""
+        self.report.left = len(self.waiting) + len(self.held) + len(self.running)
+        for slot in self.slots:
+            slot.end()
+        tidy(item.path for item in self.items)
+        if sys.stderr.isatty():
+            print(file=sys.stderr)
+
+    def _locally(self) -> None:
+        """Feed processes on this machine until nothing is left or the budget ends."""
+        while self.waiting or self.held or self.running:
+            if time.monotonic() >= self.deadline:
+                self.report.why = "the budget is spent"
+                return
+            self._hand_out()
+            futures = [slot.future for slot in self.slots if slot.future]
+            patience = max(0.0, min(POLL / 2, self.deadline - time.monotonic()))
+            if futures:
+                wait(futures, patience, FIRST_COMPLETED)
+            else:
+                time.sleep(patience)
+            for slot in self.running:
+                if slot.future and slot.future.done():
+                    self._ended(*slot.take())
+
+    def _hand_out(self) -> None:
+        """Give runs to idle workers; those of another sweep are looked at again when there is nothing else to begin."""
+        if not self.waiting and time.monotonic() - self.looked > POLL:
+            self.looked = time.monotonic()
+            self._look_at_held()
+        while self.waiting and len(self.running) < self.jobs:
+            idle = next((slot for slot in self.slots if not slot.item), None)
+            if idle is None:
+                self.slots.append(idle := Slot())
+            idle.give(self.waiting.popleft(), str(self.store.folder), self.data_root)
+
+    def _look_at_held(self) -> None:
+        """Count the runs that another sweep has finished; try to begin the others, in case it has died."""
+        held, self.held = self.held, []
+        for item in held:
+            if item.path.is_file():
+                self._ended(item, FOUND, "", 0.0)
+            else:
+                self.waiting.append(item)
+
+    def _through_joblib(self, backend: str) -> None:
+        """Leave the spreading to a backend of joblib's. A dead worker is its affair; what it gives up is tried once more."""
+        while self.waiting or self.held:
+            batch = [*self.waiting]
+            self.waiting.clear()
+            jobs = [joblib.delayed(attempt)(item.experiment, str(self.store.folder), self.data_root) for item in batch]
+            try:
+                with joblib.parallel_config(backend=backend, n_jobs=self.jobs):
+                    for how, why in joblib.Parallel(return_as="generator")(jobs):
+                        self._ended(batch.pop(0), how, why, 0.0)
+            except Exception as error:
+                for item in batch:
+                    self._ended(item, BROKEN, _line(f"{error.__class__.__name__}: {error}"), 0.0)
+            if not self.waiting and self.held:
+                time.sleep(POLL)
+                self._look_at_held()
+
+    def _ended(self, item: Item, how: str, why: str, seconds: float) -> None:
+        """Count what has become of a run."""
+        if how == HELD:
+            self.held.append(item)
+            return
+        if how == MADE:
+            self.report.made += 1
+            if seconds:
+                self.times.add(item.experiment, seconds)
+        elif how == FOUND:
+            self.report.elsewhere += 1
+        elif how == BROKEN and item.tries + 1 < TRIES:
+            item.tries += 1
+            self.waiting.appendleft(item)
+            self._say(f"{item.label}: {why}; it is tried once more", keep=True)
+        else:
+            self.report.failed[item.label] = why
+            self._say(f"{item.label}: failed: {why}", keep=True)
+        self._say(self._progress())
+
+    def _progress(self) -> str:
+        report, running = self.report, len(self.running)
+        done = report.found + report.made + report.elsewhere
+        text = f"{self.title}: {done} of {len(self.items)} runs"
+        text += f", {len(report.failed)} failed" if report.failed else ""
+        text += f", {len(self.held)} with another sweep" if self.held else ""
+        left = self.times.left([item.experiment for item in self.waiting] + [s.item.experiment for s in self.running if s.item])
+        if left is None:
+            return f"{text}, time left not known yet"
+        spent = sum(time.monotonic() - slot.started for slot in self.running)
+        return f"{text}, about {duration(max(0.0, left - spent) / max(1, min(self.jobs, len(self.waiting) + running)))} left"
+
+    def _say(self, text: str, keep: bool = False) -> None:
+        """One line on a terminal, written over; elsewhere a line each time."""
+        if sys.stderr.isatty():
+            print(f"\r\033[K{text}", end="\n" if keep or text.startswith("\n") else "", file=sys.stderr, flush=True)
+        else:
+            print(text, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def _handling(handlers: dict[signal.Signals, Any]) -> Iterator[None]:
+    """Other handlers for a while; only the main thread can have them."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+# -- from the command line ------------------------------------------------------------------------------------------------
+
+
+def parse_seeds(text: str) -> list[int]:
+    """`0-4`, `0,2`, `0-2,7` -> the seeds in this order, each once; OptionError for anything else."""
+    seeds: dict[int, None] = {}
+    for part in text.split(","):
+        found = re.fullmatch(r"\s*([0-9]{1,9})\s*(?:-\s*([0-9]{1,9})\s*)?", part)
+        if not found:
+            raise OptionError(f"--seeds {text}: expected whole numbers, as in 0-4 or 0,2")
+        first, last = int(found[1]), int(found[2] or found[1])
+        if last < first:
+            raise OptionError(f"--seeds {text}: {part.strip()} runs backwards; write {last}-{first}")
+        if last - first >= SEEDS or len(seeds) > SEEDS:
+            raise OptionError(f"--seeds {text}: more than {SEEDS} seeds")
+        seeds.update(dict.fromkeys(range(first, last + 1)))
+    return list(seeds)
+
+
+def check_backend(name: str) -> str:
+    """The backend's name; OptionError when it is unknown or its package is not installed."""
+    package = BACKENDS[check_name("backend", name, BACKENDS)]
+    if package and importlib.util.find_spec(package) is None:
+        raise OptionError(f"--backend {name} needs the package {package}: pip install {package}")
+    return name
+
+
+@contextmanager
+def _connected(backend: str, jobs: int) -> Iterator[None]:
+    """Whatever a backend needs around the work: Dask a client (its configuration names the scheduler), Ray its registration."""
+    if backend == "dask":
+        address = importlib.import_module("dask").config.get("scheduler-address", None)
+        local = {} if address else {"n_workers": jobs, "threads_per_worker": 1}
+        with importlib.import_module("distributed").Client(address, **local):
+            yield
+        return
+    if backend == "ray":
+        importlib.import_module("ray.util.joblib").register_ray()
+    yield
+
+
+def find(experiment: Experiment, stores: Iterable[Store]) -> Run | None:
+    """The finished run of an experiment, from the first store that has it."""
+    return next((found[-1] for store in stores if (found := store.find(experiment))), None)
+
+
+def label(experiment: Experiment) -> str:
+    """`cm til digits seed 0 lam=0.5`."""
+    e = experiment
+    return f"{e.method} {e.scenario} {Path(e.dataset).name} seed {e.seed} {e.variant}".strip()
+
+
+def duration(seconds: float) -> str:
+    """`12 s`, `3 min`, `1.5 h`."""
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def usual_jobs(experiments: Sequence[Experiment]) -> int:
+    """Runs side by side: one a core for digits, one for two cores otherwise; on a GPU one."""
+    if engine.choose_device("auto").type == "cuda":
+        return 1
+    threads = 1 if all(one.dataset == "digits" for one in experiments) else 2  # as `engine.threads_for`
+    return max(1, joblib.cpu_count() // threads)
+
+
+def preview(experiments: Sequence[Experiment], store: Store, jobs: int) -> str:
+    """What a sweep would do: a line a run, and the hours it may take."""
+    times = Times((store, committed()), engine.device_name(engine.choose_device("auto")))
+    lines, guesses = [], []
+    for one in experiments:
+        if find(one, (store, committed())):
+            lines.append(f"finished  {label(one)}")
+            continue
+        guesses.append(times.of(one))
+        lines.append(f"to make   {label(one)}  {'time unknown' if guesses[-1] is None else duration(guesses[-1])}")
+    known = [guess for guess in guesses if guess is not None]
+    hours = sum(known) / 3600
+    text = f"{len(guesses)} of {len(experiments)} runs to make"
+    if known:
+        text += (
+            f": about {hours:.2g} h one after the other, {hours / max(1, min(jobs, len(guesses))):.2g} h with {jobs} side by side"
+        )
+    if len(known) < len(guesses):
+        text += f"; time unknown for {len(guesses) - len(known)}: no similar run was measured"
+    return "\n".join([*lines, text])
+
+
+def sweep(
+    experiments: Sequence[Experiment],
+    store: str | Path | None = None,
+    data_root: str | None = None,
+    jobs: int | None = None,
+    backend: str = "loky",
+    budget: float | None = None,
+    title: str = "sweep",
+) -> Report:
+    """Make the runs of these experiments that neither the store nor the committed results hold.
+
+    jobs: runs side by side (default: as many as the cores allow). budget: seconds after which everything is stopped, to be
+    continued later. Errors: OptionError, DataError, StoreError; what goes wrong in a run is in the report.
+    """
+    deadline = time.monotonic() + budget - CLOSING if budget is not None else float("inf")
+    check_backend(backend)
+    if budget is not None and backend != "loky":
+        raise OptionError(f"--budget works with --backend loky only: runs on other machines cannot be stopped by {backend}")
+    for name, value in (("--jobs", jobs), ("--budget", budget)):
+        if value is not None and value <= 0:
+            raise OptionError(f"{name} {value:g}: expected a number above 0")
+    shelf = Store(store or default_folder())
+    shelf.check_writable()
+    digests = {name: engine.load_data(Experiment(name), None, data_root).digest for name in {one.dataset for one in experiments}}
+    items = [Item(one, shelf.path(one, digests[one.dataset])) for one in experiments]
+    times = Times((shelf, committed()), engine.device_name(engine.choose_device("auto")))
+    jobs = jobs or usual_jobs(experiments)
+    made = Sweep(items, shelf, data_root, jobs, times, title)
+    with _connected(backend, jobs):
+        return made.work(backend, deadline)
+
+
+def main(
+    grid: str,
+    profile: str = "digits",
+    seeds: str = "0-4",
+    jobs: int | None = None,
+    backend: str = "loky",
+    budget: float | None = None,
+    store: str | None = None,
+    data_root: str | None = None,
+    dry_run: bool = False,
+) -> int:
+    """`cmlib sweep`: returns the exit code, 1 when a run failed. Runs left by the budget are no failure."""
+    experiments = grids.load(grid).experiments(profile, parse_seeds(seeds))
+    if dry_run:
+        check_backend(backend)
+        print(preview(experiments, Store(store or default_folder()), jobs or usual_jobs(experiments)))
+        return 0
+    report = sweep(experiments, store, data_root, jobs, backend, budget, f"{grid} {profile}")
+    print(report.text())
+    return int(bool(report.failed))

@@ -1,0 +1,416 @@
+"""Sweeps: what is made, what is passed over, and that no death on the way changes a result."""
+
+import json
+import multiprocessing
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import joblib
+import pytest
+import torch
+
+import cmlib as cm
+from cmlib import cli, engine, sweep
+from cmlib.engine import Checkpoint
+from cmlib.store import Store
+
+TINY = {"profile": "smoke", "train_per_class": 16, "epochs": 2, "n_tasks": 2}
+PATIENCE = 120  # seconds, for a busy machine
+
+
+def wanted(epochs=2):
+    return [cm.Experiment("digits", "til", m, s, **{**TINY, "epochs": epochs}) for s in (0, 1) for m in ("naive", "er")]
+
+
+@pytest.fixture(scope="module")
+def undisturbed():
+    """R and steps of every wanted run, made one after the other without a store."""
+    data = cm.datasets.load("digits")
+    return content_of([cm.run(one, data) for one in wanted()])
+
+
+def content_of(runs):
+    return {(run.experiment["method"], run.seed): (run.R, run.gradient_steps, run.status) for run in runs}
+
+
+def files(folder):
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def is_clean(folder):
+    """No lock and no half-written file: every name is that of a result or of a checkpoint."""
+    return all(re.fullmatch(r"seed\d+-[0-9a-f]{8}\.(json|ckpt)", path.name) for path in files(folder))
+
+
+class Child:
+    """The sweep of all wanted runs in a process (and process group) of its own, forked: torch is imported already."""
+
+    def __init__(self, folder, epochs, out):
+        self.out = out
+        self.process = multiprocessing.get_context("fork").Process(target=self.work, args=(folder, epochs))
+        self.process.start()
+        self.pid = self.process.pid
+
+    def work(self, folder, epochs):
+        os.setsid()
+        try:
+            report = sweep.sweep(wanted(epochs), folder, jobs=1)
+        except KeyboardInterrupt:
+            sys.exit(1)
+        self.out.write_text(report.text())
+        sys.exit(bool(report.failed))
+
+    def code(self):
+        """Wait for the end; the exit code."""
+        self.process.join(PATIENCE)
+        return self.process.exitcode
+
+
+def until(condition):
+    end = time.monotonic() + PATIENCE
+    while not (value := condition()):
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.02)
+    return value
+
+
+def workers_of(pid):
+    """Numbers of a process's children that make runs."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = place.joinpath("stat").read_text().rpartition(")")[2].split()[1]
+            command = place.joinpath("cmdline").read_text()
+        except OSError:
+            continue
+        if parent == str(pid) and "popen_loky" in command:
+            found.append(int(place.name))
+    return found
+
+
+def stored(folder, experiment, seconds, **changes):
+    """A result file with known times: `seconds` in all."""
+    epochs, tasks = experiment.epochs, experiment.n_tasks
+    run = cm.Run("x", experiment.to_dict(), [[50.0] * tasks] * tasks, None, [[seconds / tasks / epochs] * epochs] * tasks, [], {})
+    store = Store(folder)
+    return store.save(replace(run, **{"machine": {"device": "cpu"}, **changes}), experiment, "somedigest")
+
+
+# -- what is asked for ----------------------------------------------------------------------------------------------------
+
+
+def test_seeds():
+    assert sweep.parse_seeds("0-4") == [0, 1, 2, 3, 4]
+    assert sweep.parse_seeds("0,2") == [0, 2]
+    assert sweep.parse_seeds(" 7, 1-3 ,2") == [7, 1, 2, 3]
+    for text in ("", "a", "1-", "-1", "0..4", "1,,2", "1.5", "3-1", "0-99999999", "٣"):
+        with pytest.raises(cm.OptionError, match=f"--seeds {re.escape(text)}: ") as error:
+            sweep.parse_seeds(text)
+        assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"grid": "tabel1"}, "Did you mean 'table1'"),
+        ({"profile": "digit"}, "Did you mean 'digits'"),
+        ({"backend": "locky"}, "Did you mean 'loky'"),
+        ({"seeds": "one"}, "--seeds one: expected whole numbers"),
+        ({"jobs": 0}, "--jobs 0: expected a number above 0"),
+        ({"budget": -1.0}, "--budget -1: expected a number above 0"),
+        ({"profile": "mini", "data_root": "/nowhere"}, "/nowhere"),
+    ],
+)
+def test_bad_requests_are_one_line_and_write_nothing(tmp_path, arguments, words):
+    with pytest.raises(cm.CmlibError, match=re.escape(words)) as error:
+        sweep.main(**{"grid": "table1", "profile": "smoke", "seeds": "0", "store": str(tmp_path / "new"), **arguments})
+    assert "\n" not in str(error.value) and not files(tmp_path)
+
+
+@pytest.mark.parametrize(("backend", "package"), [("dask", "distributed"), ("ray", "ray")])
+def test_a_backend_that_is_not_installed_is_named(monkeypatch, backend, package):
+    monkeypatch.setattr(sweep.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(cm.OptionError, match=f"--backend {backend} needs the package {package}: pip install {package}"):
+        sweep.main("table1", "smoke", "0", backend=backend)
+
+
+def test_times_of_similar_runs(tmp_path):
+    """Of the same run with other seeds the median; else the seconds an epoch of its kind; own store before the other."""
+    naive = cm.Experiment("digits", "til", "naive", 0, **TINY)
+    for seed, seconds in [(0, 10.0), (1, 20.0), (2, 60.0)]:
+        stored(tmp_path / "own", naive.but(seed=seed), seconds)
+    stored(tmp_path / "own", naive.but(seed=3), 5000.0, machine={"device": "another"})
+    stored(tmp_path / "own", naive.but(seed=4), 5000.0, status="stopped: the loss is not finite (task 1, epoch 1)")
+    stored(tmp_path / "other", naive, 1000.0)
+    stored(tmp_path / "other", naive.but(method="er"), 8.0)
+    (tmp_path / "own" / "seed9-damaged.json").write_text("{")
+    times = sweep.Times((Store(tmp_path / "own"), Store(tmp_path / "other")), "cpu")
+    assert times.of(naive.but(seed=7)) == pytest.approx(20)
+    assert times.of(naive.but(epochs=6)) == pytest.approx(6 * 20 / 2)
+    assert times.of(naive.but(method="er")) == pytest.approx(8)
+    assert times.of(naive.but(train_per_class=20)) is None and times.of(naive.but(method="gem")) is None
+    assert times.left([naive, naive.but(method="er"), naive.but(method="gem")]) == pytest.approx((20 + 8) / 2 * 3)
+    times.add(naive, 30.0)
+    assert times.of(naive) == pytest.approx(30)
+
+
+def test_dry_run_lists_runs_and_hours(tmp_path, monkeypatch, capsys):
+    runs = wanted()
+    monkeypatch.setattr(sweep.grids, "load", lambda name: SimpleNamespace(experiments=lambda profile, seeds: runs))
+    monkeypatch.setattr(sweep, "committed", lambda: Store(tmp_path / "committed"))
+    stored(tmp_path / "own", runs[0], 3600.0)
+    before = files(tmp_path)
+    assert sweep.main("any", "smoke", "0,1", jobs=2, store=str(tmp_path / "own"), dry_run=True) == 0
+    lines = capsys.readouterr().out.splitlines()
+    tail = "epochs=2,n_tasks=2,train_per_class=16"
+    assert lines == [
+        f"finished  naive til digits seed 0 {tail}",
+        f"to make   er til digits seed 0 {tail}  time unknown",
+        f"to make   naive til digits seed 1 {tail}  60 min",
+        f"to make   er til digits seed 1 {tail}  time unknown",
+        "3 of 4 runs to make: about 1 h one after the other, 0.5 h with 2 side by side; "
+        "time unknown for 2: no similar run was measured",
+    ]
+    assert files(tmp_path) == before
+
+
+def test_every_grid_can_be_previewed(tmp_path, capsys):
+    for name in sweep.grids.names():
+        assert sweep.main(name, "paper", "0", store=str(tmp_path), dry_run=True) == 0
+    assert " runs to make" in capsys.readouterr().out
+
+
+# -- locks ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_lock_has_one_holder_and_goes_with_it(tmp_path):
+    path = tmp_path / "deep" / "seed0-00000000.json"
+    with sweep.claimed(path) as mine, sweep.claimed(path) as second:
+        assert mine and not second
+        assert [one.name for one in files(tmp_path)] == [".seed0-00000000.json.lock"]
+        assert not list(Store(tmp_path))  # a lock is no result
+    assert not files(tmp_path)
+    with sweep.claimed(path) as mine:
+        assert mine
+
+
+def test_a_lock_on_a_removed_file_is_none(tmp_path, monkeypatch):
+    """A process that opened the file just before its holder removed it must not believe that it holds the lock."""
+    path, opened, real = tmp_path / "seed0-00000000.json", [], os.open
+
+    def slow(place, *rest):
+        handle = real(place, *rest)
+        if not opened:
+            os.unlink(place)  # the holder ends between our opening and our locking
+        opened.append(handle)
+        return handle
+
+    monkeypatch.setattr(os, "open", slow)
+    with sweep.claimed(path) as mine:
+        lock = path.with_name(f".{path.name}.lock")
+        assert mine and len(opened) == 2 and os.fstat(opened[1]).st_ino == lock.stat().st_ino
+
+
+def test_tidy_removes_what_the_dead_left_and_nothing_else(tmp_path):
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    done, open_ = tmp_path / "seed0-00000000.json", tmp_path / "seed1-00000000.json"
+    keep = [done, open_.with_suffix(".ckpt"), tmp_path / f".{open_.name}.{os.getpid()}", tmp_path / ".seed2-00000000.json.lock"]
+    drop = [done.with_suffix(".ckpt"), tmp_path / f".{done.name}.lock", tmp_path / f".{open_.stem}.ckpt.{child.pid}"]
+    for path in keep + drop:
+        path.write_text("x")
+    sweep.tidy([done, open_])
+    assert files(tmp_path) == sorted(keep)
+
+
+# -- sweeping -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.faults
+def test_only_what_is_missing_is_made_and_interrupted_runs_go_on(tmp_path, monkeypatch, undisturbed, capsys):
+    own, other, runs = tmp_path / "own", tmp_path / "committed", wanted()
+    monkeypatch.setattr(sweep, "committed", lambda: Store(other))
+    monkeypatch.setattr(sweep.grids, "load", lambda name: SimpleNamespace(experiments=lambda profile, seeds: runs))
+    cm.run(runs[0], store=own)
+    cm.run(runs[1], store=other)
+    interrupt(runs[2], own)
+    before = {path: path.stat().st_mtime_ns for path in own.rglob("*.json")}
+    assert sweep.main("any", "smoke", "0", jobs=1, store=str(own)) == 0
+    out, err = capsys.readouterr()
+    assert out == "4 runs: 2 made, 2 already there\n"
+    assert "any smoke: 4 of 4 runs, about 0 s left" in err.splitlines()
+    assert {path: path.stat().st_mtime_ns for path in before} == before and len(files(own)) == 3 and is_clean(own)
+    made = {(run.experiment["method"], run.seed): run for run in Store(own)}
+    assert made["naive", 1].seconds_per_epoch[0] == [777.0, 777.0]  # the mark in the checkpoint
+    assert made["naive", 1].machine["threads"] == 1
+    expected = {key: value for key, value in undisturbed.items() if key != ("er", 0)}
+    assert content_of(made.values()) == expected
+    assert sweep.main("any", "smoke", "0", jobs=1, store=str(own)) == 0
+    assert capsys.readouterr().out == "4 runs: 0 made, 4 already there\n"
+
+
+def interrupt(experiment, folder):
+    """Leave a checkpoint after two epochs, with a mark in its times."""
+    save, count = Checkpoint.save, iter(range(1, 100))
+
+    def cut(self, method, optimizer, position):
+        save(self, method, optimizer, position)
+        if next(count) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Checkpoint, "save", cut)
+        with pytest.raises(KeyboardInterrupt):
+            cm.run(experiment, store=folder)
+    (path,) = folder.rglob("*.ckpt")
+    state = torch.load(path, weights_only=True)
+    state["position"]["seconds"][0] = [777.0, 777.0]
+    torch.save(state, path)
+
+
+@pytest.mark.faults
+def test_a_killed_worker_costs_nothing_and_one_killed_twice_fails_alone(tmp_path, monkeypatch, undisturbed, capsys):
+    """The first run's worker dies once in the middle; the second run's worker dies twice; the others are done."""
+    runs = wanted()
+    monkeypatch.setattr(sweep.grids, "load", lambda name: SimpleNamespace(experiments=lambda profile, seeds: runs))
+    killed = []
+
+    def kill(condition):
+        until(condition)
+        new = until(lambda: [pid for pid in workers_of(os.getpid()) if pid not in killed])
+        killed.append(new[0])
+        os.kill(new[0], signal.SIGKILL)
+
+    def murder():
+        kill(lambda: list(tmp_path.rglob("naive*/seed0*.ckpt")))
+        for _ in range(2):
+            kill(lambda: list(tmp_path.rglob("naive*/seed0*.json")))
+
+    thread = threading.Thread(target=murder)
+    thread.start()
+    code = sweep.main("any", "smoke", "0", jobs=1, store=str(tmp_path))
+    thread.join()
+    out, err = capsys.readouterr()
+    name = "er til digits seed 0 epochs=2,n_tasks=2,train_per_class=16"
+    assert code == 1 and out.splitlines() == [
+        "4 runs: 3 made, 0 already there, 1 failed",
+        f"failed: {name}: its process was ended by SIGKILL",
+    ]
+    assert err.count("it is tried once more") == 2 and len(killed) == 3
+    assert content_of(Store(tmp_path)) == {key: value for key, value in undisturbed.items() if key != ("er", 0)}
+    assert is_clean(tmp_path) and not [path for path in files(tmp_path) if path.suffix == ".ckpt" and "er" not in str(path)]
+    assert not workers_of(os.getpid())
+
+
+@pytest.mark.faults
+def test_a_sweep_killed_at_a_random_moment_and_run_again(tmp_path, undisturbed):
+    store, out = tmp_path / "store", tmp_path / "out"
+    first = Child(store, 2, out)
+    until(lambda: list(store.rglob("*.ckpt")))
+    moment = random.SystemRandom().uniform(0, 1.5)
+    time.sleep(moment)
+    workers = workers_of(first.pid)
+    os.kill(first.pid, signal.SIGKILL)
+    assert first.code() == -signal.SIGKILL
+    assert Child(store, 2, out).code() == 0, moment
+    assert content_of(Store(store)) == undisturbed, moment
+    assert is_clean(store) and {path.suffix for path in files(store)} == {".json"}, (moment, files(store))
+    assert out.read_text().startswith("4 runs: ") and len(workers) == 1 and not any(map(sweep._is_alive, workers))
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(
+    ("number", "send"), [(signal.SIGTERM, os.kill), (signal.SIGINT, os.killpg)], ids=["SIGTERM", "Ctrl-C, which all get"]
+)
+def test_a_signal_leaves_a_clean_store(tmp_path, number, send):
+    """One run is finished before, one is in the middle."""
+    store, out = tmp_path / "store", tmp_path / "out"
+    stored(store, wanted(900)[1], 1.0)
+    before = files(store)
+    child = Child(store, 900, out)
+    until(lambda: list(store.rglob("*.ckpt")))
+    workers = workers_of(child.pid)
+    send(child.pid, number)
+    assert child.code() == 1 and not out.exists() and len(workers) == 1 and not any(map(sweep._is_alive, workers))
+    (checkpoint,) = store.rglob("*.ckpt")
+    assert files(store) == sorted([*before, checkpoint])
+    assert torch.load(checkpoint, weights_only=True)["position"]["epoch"] >= 1
+
+
+@pytest.mark.faults
+def test_two_sweeps_at_once_make_every_run_once(tmp_path, undisturbed):
+    """Every result file is written once: it never changes its inode, and the two sweeps made four together."""
+    store = tmp_path / "store"
+    both, seen = [Child(store, 2, tmp_path / name) for name in ("a", "b")], set()
+    while any(one.process.is_alive() for one in both):
+        seen |= {(path.name, path.parent.name, path.stat().st_ino) for path in store.rglob("seed*.json")}
+        time.sleep(0.05)
+    assert [one.code() for one in both] == [0, 0]
+    texts = [one.out.read_text() for one in both]
+    counts = [re.fullmatch(r"4 runs: (\d) made, (\d) already there(?:, (\d) made by another sweep)?", text) for text in texts]
+    numbers = [[int(value or 0) for value in found.groups()] for found in counts]
+    assert sum(made for made, _, _ in numbers) == 4 and all(sum(row) == 4 for row in numbers), texts
+    assert len(seen) == 4 and content_of(Store(store)) == undisturbed and is_clean(store)
+
+
+@pytest.mark.faults
+def test_the_budget_ends_a_sweep_in_time(tmp_path):
+    started = time.monotonic()
+    report = sweep.sweep(wanted(900), tmp_path, jobs=1, budget=11)
+    assert time.monotonic() - started < 11
+    assert (report.made, report.left, report.failed) == (0, 4, {}) and is_clean(tmp_path)
+    assert report.text() == "4 runs: 0 made, 0 already there, 4 left (the budget is spent; the same command continues)"
+    assert {path.suffix for path in files(tmp_path)} <= {".ckpt"}
+    assert sweep.sweep(wanted(900), tmp_path, jobs=1, budget=0.1).left == 4
+
+
+def test_a_run_that_cannot_be_made_is_listed(tmp_path, monkeypatch):
+    """A damaged checkpoint: said in its own words, not tried again; and what another sweep holds is waited for."""
+    data, (first, second) = cm.datasets.load("digits"), wanted()[:2]
+    shelf = Store(tmp_path)
+    path = shelf.path(first, data.digest).with_suffix(".ckpt")
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"no checkpoint")
+    how, why = sweep.attempt(first, str(tmp_path))
+    assert how == "failed" and "is damaged" in why and "\n" not in why
+    with sweep.claimed(shelf.path(second, data.digest)):
+        assert sweep.attempt(second, str(tmp_path)) == ("held", "")
+    monkeypatch.setattr(engine, "run", lambda *_, **__: 1 / 0)
+    assert sweep.attempt(second, str(tmp_path)) == ("broken", "ZeroDivisionError: division by zero")
+    assert files(tmp_path) == [path]
+
+
+def test_other_backends_of_joblib(tmp_path, monkeypatch, undisturbed):
+    """The way through joblib, with a backend that is always there; the first attempt at every run comes to grief."""
+    real, calls = sweep.attempt, []
+
+    def once_bad(experiment, *rest):
+        calls.append(experiment)
+        if len(calls) == 1:
+            raise MemoryError("no room")  # ends the whole round, as a lost worker does
+        return real(experiment, *rest)
+
+    monkeypatch.setattr(sweep, "attempt", once_bad)
+    monkeypatch.setitem(sweep.BACKENDS, "threading", "")
+    assert "threading" in joblib.parallel.BACKENDS
+    report = sweep.sweep(wanted(), tmp_path, jobs=1, backend="threading")
+    assert (report.made, report.failed, report.left) == (4, {}, 0) and len(calls) == 5
+    assert content_of(Store(tmp_path)) == undisturbed and is_clean(tmp_path)
+    with pytest.raises(cm.OptionError, match="--budget works with --backend loky only"):
+        sweep.sweep(wanted(), tmp_path, jobs=1, backend="threading", budget=20)
+
+
+def test_the_exit_code_comes_from_the_command_line(tmp_path, capsys):
+    code = cli.main(["sweep", "tabel4", "--profile", "smoke", "--store", str(tmp_path)])
+    err = capsys.readouterr().err
+    assert code == 2 and err.count("\n") == 1 and "Did you mean 'table4'" in err
+    assert json.dumps(files(tmp_path)) == "[]"
