@@ -177,7 +177,7 @@ def run_of(path):
     content = json.loads(path.read_text())["experiment"]
     fields = {name: content[name] for name in ("dataset", "scenario", "method", "seed", "profile", "engine")}
     made = cm.Experiment(**fields)
-    return made if made.to_dict() == content else None
+    return made if identity(made.to_dict()) == identity(content) else None
 
 
 # --- runs ----------------------------------------------------------------------------------------------------------
