@@ -21,6 +21,7 @@ import torch.nn.functional as F
 import cmlib as cm
 from cmlib import graphs
 from cmlib.engine import Checkpoint
+from cmlib.experiment import identity
 from cmlib.store import Store, committed
 
 CI = Path(__file__).parents[1] / ".ci"
