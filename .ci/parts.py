@@ -118,7 +118,7 @@ def units() -> list[Result]:
 
 
 def stress() -> list[Result]:
-    return [pytest("tests", "-m", "slow"), command(sys.executable, ".ci/speed.py")]
+    return [pytest("tests", "-m", "slow"), command(sys.executable, "-m", "cmlib.cli", "bench", "ratios", "--json")]
 
 
 def notebooks() -> list[Result]:

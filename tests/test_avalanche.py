@@ -69,16 +69,22 @@ def own_losses(
     return losses, position
 
 
-def avalanche_losses(av: Any, experiment: Experiment, data: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[list[float], Any, Any]:
-    """The losses through Avalanche, the rows of R and what was trained."""
-    losses: list[float] = []
+def after_each_step(av: Any, monkeypatch: pytest.MonkeyPatch, look: Callable[[Any], Any]) -> list[Any]:
+    """What `look` sees in the strategy after each training step; the list fills while runs are made."""
+    seen: list[Any] = []
     count = av.Progress.after_training_iteration
 
     def recorded(self: Any, strategy: Any, **named: Any) -> None:
-        losses.append(float(strategy.loss))
+        seen.append(look(strategy))
         count(self, strategy, **named)
 
     monkeypatch.setattr(av.Progress, "after_training_iteration", recorded)
+    return seen
+
+
+def avalanche_losses(av: Any, experiment: Experiment, data: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[list[float], Any, Any]:
+    """The losses through Avalanche, the rows of R and what was trained."""
+    losses = after_each_step(av, monkeypatch, lambda strategy: float(strategy.loss))
     made = av.fresh(experiment, data)
     position = av.loop(experiment, made, engine.Checkpoint(None), SimpleNamespace(update=lambda n: None))
     return losses, position, made
@@ -277,14 +283,7 @@ def test_an_option_avalanche_lacks_is_refused(av: Any, digits: Any, method: str,
 
 
 def test_batch_splits_of_replay_reach_avalanche(av: Any, digits: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes: list[int] = []
-    count = av.Progress.after_training_iteration
-
-    def recorded(self: Any, strategy: Any, **named: Any) -> None:
-        sizes.append(len(strategy.mb_y))
-        count(self, strategy, **named)
-
-    monkeypatch.setattr(av.Progress, "after_training_iteration", recorded)
+    sizes = after_each_step(av, monkeypatch, lambda strategy: len(strategy.mb_y))
     for split, size in (("half", 16), ("double", 32)):
         sizes.clear()
         engine.run(smoke("er", "cil", batch_size=16, batch_split=split).but(engine="avalanche"), digits, progress=False)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -248,6 +248,22 @@ class Method(nn.Module):
         task_of_class = torch.arange(logits.shape[1], device=y.device) // k
         foreign = task_of_class != (y // k).unsqueeze(1)  # [B, classes seen]
         return logits.masked_fill(foreign, -math.inf)
+
+
+def flat(tensors: Sequence[Tensor]) -> Tensor:
+    """One vector of many tensors. -> [P]"""
+    return torch.cat([tensor.reshape(-1) for tensor in tensors])
+
+
+def zero_or(gradient: Tensor | None, parameter: Tensor) -> Tensor:
+    """A gradient; zero where the loss does not depend on the parameter."""
+    return torch.zeros_like(parameter) if gradient is None else gradient
+
+
+def flat_gradient(loss: Tensor, parameters: Sequence[Tensor]) -> Tensor:
+    """Gradient of a loss as one vector, zero where it does not depend on a parameter. -> [P]"""
+    found = torch.autograd.grad(loss, parameters, allow_unused=True)
+    return flat([zero_or(g, p) for g, p in zip(found, parameters, strict=True)])
 
 
 def split_batch(size: int, parts: int) -> list[int]:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from cmlib.centroids import DISTANCES, class_centroids, distances, drift, log_probabilities
 from cmlib.methods.base import Method, Option, register
-from cmlib.methods.rehearsal import MEMORY_OPTIONS, exemplar_formula, make_memory, rehearsal_batches
+from cmlib.methods.rehearsal import MEMORY_OPTIONS, exemplar_formula, kept_exemplars, make_memory, rehearsal_batches
 from cmlib.nets import Backbone, make_head
 from cmlib.projectors import PROJECTORS, make_projector, merge, merge_centroids, merged_log_probabilities
 from cmlib.randomness import seeded
@@ -126,7 +126,7 @@ class CentroidsMatching(Method):
         kept = {**super().retained(), "centroids": self.centroids}
         if self.memory is not None:
             kept["projectors"] = [*self.projectors.parameters(), *self.centroid_projectors.parameters()]
-            kept["exemplars"], kept["labels"] = [self.memory.x], [self.memory.y]
+            kept |= kept_exemplars(self.memory)
         return kept
 
     def formula(self) -> tuple[str, int]:

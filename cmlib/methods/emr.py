@@ -18,7 +18,7 @@ from torch import Tensor
 
 from cmlib.centroids import safe_norm
 from cmlib.methods.base import Method, Option, register
-from cmlib.methods.rehearsal import make_memory
+from cmlib.methods.rehearsal import kept_exemplars, make_task_memory, rows_by_task
 from cmlib.nets import BATCH_NORMS, Backbone
 from cmlib.scenario import Scenario, Task
 
@@ -40,8 +40,7 @@ class EmbeddingRegularization(Method):
 
     def __init__(self, options: Mapping[str, Any], scenario: Scenario, backbone: Backbone | None = None) -> None:
         super().__init__(options, scenario, backbone)
-        per_task = {**options, "memory_kind": "per_task"}
-        self.memory = make_memory(per_task, len(scenario.class_names), scenario.n_tasks)
+        self.memory = make_task_memory(self)
         self.replayed: list[tuple[Tensor, Tensor]] = []  # images, normalised, and kept features of each past task
 
     def begin_task(self, task: Task) -> None:
@@ -58,9 +57,8 @@ class EmbeddingRegularization(Method):
 
     def _past(self, task: Task) -> list[tuple[Tensor, Tensor]]:
         """Images and kept features of each past task."""
-        k = self.scenario.classes_per_task
         if len(self.replayed) < task.index:
-            rows = [self.memory.of_classes(i * k, (i + 1) * k) for i in range(task.index)]
+            rows = rows_by_task(self, self.memory, task)
             self.replayed = [(self.scenario.prepare(self.memory.x[row]), self.memory.features[row]) for row in rows]
         return self.replayed
 
@@ -74,8 +72,7 @@ class EmbeddingRegularization(Method):
 
     def retained(self) -> dict[str, list[Tensor]]:
         """Images, labels and features."""
-        memory = self.memory
-        return {**super().retained(), "exemplars": [memory.x], "labels": [memory.y], "features": [memory.features]}
+        return super().retained() | kept_exemplars(self.memory) | {"features": [self.memory.features]}
 
     def formula(self) -> tuple[str, int]:
         """(Features + image) x exemplars x tasks."""

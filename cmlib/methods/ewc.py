@@ -10,13 +10,11 @@ Source: Kirkpatrick et al. (2017), "Overcoming catastrophic forgetting in neural
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from cmlib.methods.base import Method, Option, register
+from cmlib.methods.base import Method, Option, flat, flat_gradient, register
 from cmlib.scenario import Task
 
 FISHERS = ("batch", "empirical")
@@ -78,11 +76,6 @@ def consolidated(method: Method) -> list[nn.Parameter]:
     return [one for part in parts for one in part.parameters() if id(one) not in private]
 
 
-def flat(tensors: Sequence[Tensor]) -> Tensor:
-    """One vector of many tensors. -> [P]"""
-    return torch.cat([tensor.reshape(-1) for tensor in tensors])
-
-
 def penalty(now: Tensor, weights: Tensor, importance: Tensor) -> Tensor:
     """Squared distance of the weights from kept ones, by importance; later weights are free. [P], [Q], [Q], Q <= P -> scalar"""
     return (importance * (now[: len(weights)] - weights).square()).sum()
@@ -101,9 +94,7 @@ def fisher(method: Method, task: Task) -> Tensor:
 
 def batch_square(method: Method, x: Tensor, y: Tensor, task: Task) -> Tensor:
     """Squared gradient of the mean loss of a batch. -> [P]"""
-    parameters = consolidated(method)
-    found = torch.autograd.grad(Method.loss(method, x, y, task), parameters, allow_unused=True)
-    return flat([torch.zeros_like(p) if g is None else g for p, g in zip(parameters, found, strict=True)]).square()
+    return flat_gradient(Method.loss(method, x, y, task), consolidated(method)).square()
 
 
 def sample_squares(method: Method, x: Tensor, y: Tensor, task: Task) -> Tensor:

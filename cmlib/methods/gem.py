@@ -20,8 +20,8 @@ from scipy.linalg import cholesky, solve_triangular
 from scipy.optimize import nnls
 from torch import Tensor, nn
 
-from cmlib.methods.base import Method, Option, register
-from cmlib.methods.rehearsal import exemplar_formula, make_memory
+from cmlib.methods.base import Method, Option, flat, flat_gradient, register, zero_or
+from cmlib.methods.rehearsal import exemplar_formula, kept_exemplars, make_task_memory, rows_by_task
 from cmlib.nets import Backbone
 from cmlib.scenario import Scenario, Task
 
@@ -46,8 +46,7 @@ class GradientEpisodicMemory(Method):
 
     def __init__(self, options: Mapping[str, Any], scenario: Scenario, backbone: Backbone | None = None) -> None:
         super().__init__(options, scenario, backbone)
-        per_task = {**options, "memory_kind": "per_task"}
-        self.memory = make_memory(per_task, len(scenario.class_names), scenario.n_tasks)
+        self.memory = make_task_memory(self)
         self.references: list[tuple[Tensor, Tensor]] = []  # the past tasks' exemplars, normalised; filled at the first step
 
     def begin_task(self, task: Task) -> None:
@@ -63,7 +62,7 @@ class GradientEpisodicMemory(Method):
         loss = self.loss(x, y, task)
         loss.backward()
         if past:
-            g = torch.cat([zero_or(p.grad, p).reshape(-1) for p in learning])  # [P]
+            g = flat([zero_or(p.grad, p) for p in learning])  # [P]
             new = project(g, torch.stack(past), self.option["margin"])
             for parameter, part in zip(learning, new.split([p.numel() for p in learning]), strict=True):
                 parameter.grad = torch.empty_like(parameter).copy_(part.view_as(parameter))  # as the fused SGD lays it out
@@ -72,16 +71,14 @@ class GradientEpisodicMemory(Method):
 
     def _exemplars(self, task: Task) -> list[tuple[Tensor, Tensor]]:
         """Images and labels of each past task's exemplars."""
-        k = self.scenario.classes_per_task
         if len(self.references) < task.index:
-            rows = [self.memory.of_classes(i * k, (i + 1) * k) for i in range(task.index)]
+            rows = rows_by_task(self, self.memory, task)
             self.references = [(self.scenario.prepare(self.memory.x[row]), self.memory.y[row]) for row in rows]
         return self.references
 
     def _gradient(self, learning: list[nn.Parameter], x: Tensor, y: Tensor, past: Task) -> Tensor:
         """Gradient of the loss on a past task's exemplars. -> [P]"""
-        found = torch.autograd.grad(self.loss(x, y, past), learning, allow_unused=True)
-        return torch.cat([zero_or(g, p).reshape(-1) for g, p in zip(found, learning, strict=True)])
+        return flat_gradient(self.loss(x, y, past), learning)
 
     def end_task(self, task: Task) -> None:
         """Store exemplars of the task just learned."""
@@ -92,16 +89,11 @@ class GradientEpisodicMemory(Method):
 
     def retained(self) -> dict[str, list[Tensor]]:
         """The exemplars and their labels."""
-        return {**super().retained(), "exemplars": [self.memory.x], "labels": [self.memory.y]}
+        return super().retained() | kept_exemplars(self.memory)
 
     def formula(self) -> tuple[str, int]:
         """Images x exemplars x tasks."""
         return exemplar_formula(self)
-
-
-def zero_or(gradient: Tensor | None, parameter: Tensor) -> Tensor:
-    """A gradient; zero where the loss does not depend on the parameter."""
-    return torch.zeros_like(parameter) if gradient is None else gradient
 
 
 def project(g: Tensor, G: Tensor, margin: float = 0.5, ridge: float = RIDGE) -> Tensor:

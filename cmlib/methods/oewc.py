@@ -11,8 +11,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from cmlib.methods.base import Method, Option, register
-from cmlib.methods.ewc import EWC_OPTIONS, consolidated, fisher, flat, penalty
+from cmlib.methods.base import Method, Option, flat, register
+from cmlib.methods.ewc import EWC_OPTIONS, consolidated, fisher, penalty
 from cmlib.scenario import Task
 
 

@@ -39,17 +39,33 @@ def make_memory(options: dict[str, Any], scenario_classes: int, n_tasks: int) ->
 def rehearsal_batches(method: Method, memory: ExemplarMemory, task: Task, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
     """Batches of one epoch that mix the current task with the memory, as `batch_split` says."""
     size, split = method.option["batch_size"], method.option["batch_split"]
-    scenario, k = method.scenario, method.scenario.classes_per_task
+    scenario = method.scenario
     if not len(memory):
         return scenario.batches([(task.x, task.y, size)], task.index, epoch)
     if split in ("half", "double"):
         replayed = max(1, size // 2) if split == "half" else size
         current = size - replayed if split == "half" else size
         return scenario.batches([(task.x, task.y, current), (memory.x, memory.y, replayed)], task.index, epoch)
-    rows = [memory.of_classes(i * k, (i + 1) * k) for i in range(task.index)]
-    parts = parts_by_task(task, [(memory.x[row], memory.y[row]) for row in rows], size)
+    parts = parts_by_task(task, [(memory.x[row], memory.y[row]) for row in rows_by_task(method, memory, task)], size)
     steps = math.ceil(len(task.y) / size) if split == "equal_steps" else None
     return scenario.batches(parts, task.index, epoch, steps)
+
+
+def rows_by_task(method: Method, memory: ExemplarMemory, task: Task) -> list[Tensor]:
+    """Positions of each past task's exemplars in the memory."""
+    k = method.scenario.classes_per_task
+    return [memory.of_classes(i * k, (i + 1) * k) for i in range(task.index)]
+
+
+def kept_exemplars(memory: ExemplarMemory) -> dict[str, list[Tensor]]:
+    """What a memory of exemplars keeps, for `retained`."""
+    return {"exemplars": [memory.x], "labels": [memory.y]}
+
+
+def make_task_memory(method: Method) -> ExemplarMemory:
+    """A memory of `memory_size` exemplars for every task."""
+    scenario = method.scenario
+    return make_memory({**method.option, "memory_kind": "per_task"}, len(scenario.class_names), scenario.n_tasks)
 
 
 def exemplar_formula(method: Method) -> tuple[str, int]:

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from cmlib.methods.base import Method, Option, register
-from cmlib.methods.rehearsal import MEMORY_OPTIONS, exemplar_formula, make_memory, rehearsal_batches
+from cmlib.methods.rehearsal import MEMORY_OPTIONS, exemplar_formula, kept_exemplars, make_memory, rehearsal_batches
 from cmlib.nets import Backbone
 from cmlib.scenario import Scenario, Task
 
@@ -74,7 +74,7 @@ class SeparatedSoftmax(Method):
 
     def retained(self) -> dict[str, list[Tensor]]:
         """The exemplars and their labels."""
-        return {**super().retained(), "exemplars": [self.memory.x], "labels": [self.memory.y]}
+        return super().retained() | kept_exemplars(self.memory)
 
     def formula(self) -> tuple[str, int]:
         """Images x exemplars x tasks, though the memory is shared by the tasks."""
