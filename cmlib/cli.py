@@ -1,4 +1,5 @@
-"""The `cmlib` command: run, sweep, methods, datasets, doctor, bench, report, table, claims, audit, export, publish.
+"""The `cmlib` command: run, sweep, chapters, methods, datasets, doctor, bench, report, table, claims, errata, audit, export,
+publish.
 
 Bad input ends with exit code 2 and one line on stderr. `--json` prints one object on stdout and nothing else.
 """
@@ -40,7 +41,7 @@ def run(
     method: Annotated[str, typer.Option(help="A method of `cmlib methods`.")] = "cm",
     seed: Annotated[str, typer.Option(help="A whole number; 0: classes in natural order.")] = "0",
     profile: Annotated[str | None, typer.Option(help="smoke, digits, mini or paper.")] = None,
-    preset: Annotated[str, typer.Option(help="default, or text: the paper's text to the letter.")] = "default",
+    preset: Annotated[str, typer.Option(help="default; text: the paper's to the letter; july22, head: its code.")] = "default",
     set_: Annotated[list[str] | None, typer.Option("--set", help="An option of the experiment, name=value; repeatable.")] = None,
     data_root: DataRoot = None,
     store: Annotated[str | None, typer.Option(help="Folder for results (default ./runs, or CMLIB_STORE).")] = None,
@@ -204,6 +205,25 @@ def table(
 
 
 @app.command()
+def figure(
+    number: Annotated[str, typer.Argument(help="1, 2a, 2b, 3 or 4, as in the paper.")],
+    profile: Annotated[str, typer.Option(help="smoke, digits, mini or paper.")] = "digits",
+    out: Annotated[str, typer.Option(help="Folder for the picture (.svg, .png) and its numbers (.csv).")] = "figures",
+    form: Annotated[str, typer.Option("--format", help="files, or json: print the numbers and write nothing.")] = "files",
+    store: Annotated[str | None, typer.Option(help="This store alone (default: ./runs and the committed runs)")] = None,
+    record: Annotated[bool, typer.Option("--record", help="Figures 3, 4: make the run they show when it is missing.")] = False,
+) -> None:
+    """Draw a figure of the paper from stored runs; its paths go to stdout, what to know about it to stderr."""
+    from cmlib import figures
+    from cmlib import tables as paper_tables
+
+    printed, notes = figures.main(number, profile, out, paper_tables.stores_of(store), form, record)
+    print(printed)
+    if notes:
+        print(notes, file=sys.stderr)
+
+
+@app.command()
 def claims(
     profile: Annotated[str, typer.Option(help="smoke, digits, mini or paper.")] = "digits",
     form: Annotated[str, typer.Option("--format", help="text, md or json.")] = "text",
@@ -216,8 +236,20 @@ def claims(
 
 
 @app.command()
+def errata(
+    profile: Annotated[str, typer.Option(help="smoke, digits, mini or paper.")] = "digits",
+    form: Annotated[str, typer.Option("--format", help="text, md or json.")] = "text",
+    store: Annotated[str | None, typer.Option(help="This store alone (default: ./runs and the committed runs)")] = None,
+) -> None:
+    """Print where the paper and its released code part, what is done here, and what the other reading changes: measured."""
+    from cmlib import errata as points
+
+    print(points.show(profile, form, store))
+
+
+@app.command()
 def sweep(
-    grid: Annotated[str, typer.Argument(help="table1 to table6.")],
+    grid: Annotated[str, typer.Argument(help="table1 to table6, or another grid, as figure2a.")],
     profile: Annotated[str, typer.Option(help="smoke, digits, mini or paper.")] = "digits",
     seeds: Annotated[str, typer.Option(help="As in 0-4 or 0,2.")] = "0-4",
     jobs: Annotated[int | None, typer.Option(help="Runs side by side (default: as many as the cores allow).")] = None,
@@ -231,6 +263,23 @@ def sweep(
     from cmlib import sweep as sweeps
 
     return sweeps.main(grid, profile, seeds, jobs, backend, budget, store, data_root, dry_run)
+
+
+@app.command()
+def chapters(
+    profile: Annotated[str | None, typer.Option(help="smoke, digits, mini or paper (default: as each chapter sets it).")] = None,
+    only: Annotated[str | None, typer.Option(help="Chapters by number, as in 4,5 (default: all).")] = None,
+    parameter: Annotated[
+        list[str] | None, typer.Option("--parameter", "-p", help="A parameter of the chapters, name=value; repeatable.")
+    ] = None,
+    jobs: Annotated[int | None, typer.Option(help="Chapters side by side (default: one a core).")] = None,
+    out: Annotated[str, typer.Option(help="Folder for the executed notebooks and the report.")] = "_build/executed",
+    recompute: Annotated[bool, typer.Option("--recompute", help="Make stored runs again: -p recompute=true.")] = False,
+) -> int:
+    """Run chapters of the book with other parameters, through papermill; exit code 1 when one failed."""
+    from cmlib import chapters as book
+
+    return book.main(profile, only, parameter or [], jobs, out, recompute)
 
 
 @app.command()

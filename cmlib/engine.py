@@ -247,6 +247,7 @@ def fresh(experiment: Experiment, data: ImageData, device: str | torch.device = 
         options["eval_split"],
         options["augmentation"],
         device,
+        options["class_order"],
     )
     return METHODS[experiment.method](options, scenario).to(device)
 

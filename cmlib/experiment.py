@@ -16,7 +16,7 @@ from cmlib.methods import METHODS
 from cmlib.methods.base import Method, Option
 from cmlib.nets import BATCH_NORMS, HEADS
 from cmlib.profiles import PRESETS, PROFILES, preset_options, profile_options
-from cmlib.scenario import AUGMENTATIONS, EVAL_SPLITS, KINDS
+from cmlib.scenario import AUGMENTATIONS, CLASS_ORDERS, EVAL_SPLITS, KINDS
 
 COMMON: dict[str, Option] = {
     "epochs": Option(10, "epochs a task", int, low=1),
@@ -30,6 +30,7 @@ COMMON: dict[str, Option] = {
     "augmentation": Option("dataset", "random crops and flips; dataset: as fits the images", choices=AUGMENTATIONS),
     "head": Option("linear", "one linear layer, or two with a ReLU between", choices=HEADS),
     "batch_norm": Option("shared", "one batch norm, one per task, or statistics per task", choices=BATCH_NORMS),
+    "class_order": Option("paper", "paper: classes in natural order for seed 0; shuffled: for no seed", choices=CLASS_ORDERS),
 }
 ARRAYS = "arrays"  # the data set name of a caller's own arrays
 ENGINES = ("cmlib", "avalanche")  # what makes the run; `cmlib` is the default
@@ -42,7 +43,7 @@ class Experiment:
 
     profile: where unsaid options come from (`smoke`, `digits`, `mini`, `paper`; default `digits` for digits, else `paper`).
     engine: `cmlib`, or `avalanche`: the same experiment through the Avalanche library. preset: options that belong together,
-    over the profile's: `default`, or `text`, the paper's text to the letter.
+    over the profile's: `default`; `text`, the paper's text to the letter; `july22` and `head`, two states of its released code.
     Options are given by name and read as attributes: `Experiment(lam=0.5).lam`. OptionError for an unknown name, a wrong
     type or an impossible value.
     """

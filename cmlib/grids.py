@@ -1,4 +1,5 @@
 """Grids: which experiments a table of the paper needs. Declarative files, one a table, in the folder `grids`; no code there.
+A figure has one too when it needs runs that no table has.
 
 A grid gives the experiments to run, `load("table4").experiments("digits", range(3))`, and the cells a table shows, each with
 the variant that the paper prints in the same place: `support_size=20` of the digits stands where the paper has 100.
@@ -83,17 +84,17 @@ class Grid:
         return [
             f"{axis['option']}: {_listed(ours)} in place of the paper's {_listed(axis['printed'])}"
             for axis in axes
-            if (ours := _for_profile(axis["values"], profile)) != axis["printed"]
+            if (ours := _for_profile(axis["values"], profile)) != axis.get("printed", ours)
         ]
 
 
 def names() -> list[str]:
-    """Every grid there is."""
-    return sorted(path.stem for path in FOLDER.glob("*.toml"))
+    """Every grid there is, the tables first."""
+    return sorted((path.stem for path in FOLDER.glob("*.toml")), key=lambda name: (not name.startswith("table"), name))
 
 
 def load(name: str) -> Grid:
-    """Read the grid of a table, `table1` to `table6`; OptionError for an unknown name."""
+    """Read a grid by its name, `table1` to `table6` or another one of `names()`; OptionError for an unknown name."""
     path = FOLDER / f"{check_name('grid', name, names())}.toml"
     return Grid(name=name, **tomllib.loads(path.read_text(encoding="utf-8")))
 
@@ -104,19 +105,19 @@ def _cells(row: Mapping[str, Any], dataset: str, profile: str) -> list[Cell]:
         return []
     scenarios = [tuple(row["scenarios"])] if row.get("pooled") else [(one,) for one in row["scenarios"]]
     fixed = row.get("options", {}).get(profile, {})
-    axes = [
-        [
-            (axis["option"], ours, printed)
-            for ours, printed in zip(_for_profile(axis["values"], profile), axis["printed"], strict=True)
-        ]
-        for axis in row.get("axes", ())
-    ]
+    axes = [[(axis["option"], ours, printed) for ours, printed in _pairs(axis, profile)] for axis in row.get("axes", ())]
     cells = []
     for method, kinds, place in product(row["methods"], scenarios, list(product(*axes))):
         options = {**fixed, **{name: ours for name, ours, _ in place}}
-        printed = _variant({name: value for name, _, value in place})
+        printed = _variant({name: value for name, _, value in place if value is not None})
         cells.append(Cell(dataset, kinds, method, options, _variant(options), printed, bool(row.get("also"))))
     return cells
+
+
+def _pairs(axis: Mapping[str, Any], profile: str) -> list[tuple[Any, Any]]:
+    """(Our value, the paper's) of one option; the paper's is None where it prints none."""
+    ours = _for_profile(axis["values"], profile)
+    return list(zip(ours, axis.get("printed", [None] * len(ours)), strict=True))
 
 
 def _for_profile(values: Any, profile: str) -> list[Any]:

@@ -106,7 +106,10 @@ class StreamMemory(ExemplarMemory):
 
 
 def quota(size: int, classes: list[int]) -> dict[int, int]:
-    """Share `size` evenly over the classes; the first ones get what is left over."""
+    """Share `size` evenly over the classes; the first ones get what is left over.
+
+    Built in chapter 5 (paper, section 4.2).
+    """
     share, rest = divmod(size, len(classes))
     return {label: share + (rank < rest) for rank, label in enumerate(classes)}
 

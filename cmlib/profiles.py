@@ -49,8 +49,34 @@ PROFILES: dict[str, list[Rule]] = {
 }
 
 
+# What both states of the released code have in common. A chunk of the support set is a batch: a third of the set, in any profile.
+RELEASED: list[Rule] = [
+    ({"method": "cm"}, {"kept_centroids": "last_step", "stratified": False, "shuffle": "once", "support_chunk": 32}),
+    ({"method": "cm", "dataset": "cifar100"}, {"support_chunk": 16}),
+    ({"method": "cm", "profile": "mini"}, {"support_chunk": 16}),
+    ({"method": "cm", "profile": "digits"}, {"support_chunk": 6}),
+    ({"method": "cm", "profile": "smoke"}, {"support_chunk": 3}),
+    ({"method": "cm", "scenario": "cil"}, {"projectors": "frozen", "centroids_merging": "own"}),
+    ({"method": "cm", "profile": "paper"}, {"lam": 0.1}),
+    ({"method": "cm", "profile": "paper", "dataset": "cifar10", "scenario": "til"}, {"epochs": 20}),
+    ({"method": "er", "scenario": "til"}, {"batch_norm_batches": "by_task"}),
+    ({"method": "cumulative", "scenario": "til"}, {"batch_norm_batches": "by_task", "batch_split": "each"}),
+    ({"method": "gem"}, {"exemplars": "first"}),
+    ({"method": "ssil"}, {"batch_norm_batches": "by_task"}),
+    ({"method": "ssil", "profile": "paper"}, {"epochs": 100}),
+    ({"method": "ssil", "profile": "paper", "dataset": "cifar100"}, {"batch_size": 32}),
+    ({"method": "cope"}, {"prototype_init": "random", "prototype_update": "first_task"}),
+    ({"method": "cope"}, {"prototype_momentum": 0.9, "temperature": 1.0, "exemplars_per_class": 20}),
+    ({"method": "cope", "profile": "smoke"}, {"exemplars_per_class": 7}),
+    ({"method": "cope", "profile": "paper", "dataset": "cifar10"}, {"exemplars_per_class": 200}),
+    ({"method": "cope", "profile": "paper", "dataset": "cifar100"}, {"batch_size": 32}),
+    ({"method": "cope", "profile": "paper", "dataset": "tiny-imagenet"}, {"exemplars_per_class": 10}),
+]
+
 # Presets: readings of the paper, as options over a profile's. `text` follows the text to the letter wherever it speaks; the
-# default follows the released code in six points. Sizes and epochs hold at the paper's scale: smaller profiles have their own.
+# default follows the released code in six points. `july22` is the code of July 2022, commit 4e923eb, most likely what made most
+# of Table 1 (SS-IL and CoPE as they came in September); `head` the code of November 2022, commit a1650fd, with all its mistakes.
+# Sizes and epochs hold at the paper's scale: smaller profiles have their own.
 PRESETS: dict[str, list[Rule]] = {
     "default": [],
     "text": [
@@ -62,6 +88,16 @@ PRESETS: dict[str, list[Rule]] = {
         ({"profile": "paper", "method": "er", "dataset": "cifar100"}, {"memory_size": 500}),
         ({"profile": "paper", "method": "ssil"}, {"memory_size": 1000, "epochs": 100}),
         ({"profile": "paper", "method": "ssil", "dataset": "cifar100"}, {"memory_size": 500}),
+    ],
+    "july22": RELEASED,
+    "head": [
+        *RELEASED,
+        ({}, {"class_order": "shuffled"}),
+        ({"method": "cm"}, {"drift_weight": "one", "drift_sum": "sum"}),
+        ({"method": "cm", "scenario": "cil"}, {"drift_space": "shared"}),
+        ({"method": "er"}, {"batch_norm_batches": "by_task", "batch_split": "tasks"}),
+        ({"method": "cumulative"}, {"batch_norm_batches": "by_task", "batch_split": "each"}),
+        ({"method": "cope"}, {"stream": "first_batch"}),
     ],
 }
 

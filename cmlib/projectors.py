@@ -20,7 +20,10 @@ def _small_net(size: int, *tail: nn.Module) -> nn.Sequential:
 
 
 class ScaleTranslate(nn.Module):
-    """pi(e) = e * sigmoid(a(e)) + b(e), with a and b small networks (eq. 8)."""
+    """pi(e) = e * sigmoid(a(e)) + b(e), with a and b small networks (eq. 8).
+
+    Built in chapter 5, eq. 8.
+    """
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -93,13 +96,19 @@ Projectors = Sequence[nn.Module] | nn.ModuleList
 
 
 def merge(embeddings: Sequence[Tensor] | Tensor, projectors: Projectors) -> Tensor:
-    """Merged embedding: the mean over tasks of the projected embeddings (eq. 7). t x [B, E] -> [B, E]"""
+    """Merged embedding: the mean over tasks of the projected embeddings (eq. 7). t x [B, E] -> [B, E]
+
+    Built in chapter 5, eq. 7.
+    """
     projected = [project(e) for project, e in zip(projectors, embeddings, strict=True)]
     return torch.stack(projected).mean(0)
 
 
 def merge_centroids(centroids: Sequence[Tensor], projectors: Projectors) -> Tensor:
-    """Centroids of all tasks in the shared space, in label order. t x [K_i, E] -> [sum K_i, E]"""
+    """Centroids of all tasks in the shared space, in label order. t x [K_i, E] -> [sum K_i, E]
+
+    Built in chapter 5, eq. 7.
+    """
     return torch.cat([project(c) for project, c in zip(projectors, centroids, strict=True)])
 
 
@@ -113,6 +122,8 @@ def merged_log_probabilities(
     """Log probabilities over all classes seen (eq. 7). t x [B, E], t x [K_i, E] -> [B, sum K_i]
 
     `centroid_projectors`: their own projectors for the centroids; by default they share those of the embeddings.
+
+    Built in chapter 5, eq. 7.
     """
     merged = merge(embeddings, projectors)  # [B, E]
     anchors = merge_centroids(centroids, centroid_projectors or projectors)  # [K, E]

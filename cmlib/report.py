@@ -12,7 +12,7 @@ from typing import Any
 
 from joblib import Parallel, delayed
 
-from cmlib import paper
+from cmlib import board, errata, paper
 from cmlib.engine import run
 from cmlib.errors import StoreError
 from cmlib.experiment import ENGINES, FIELDS, Experiment
@@ -103,7 +103,15 @@ def pooled_distance(first: Sequence[float], second: Sequence[float]) -> str:
     return f"{gap / pooled:+.1f}" if pooled else f"{gap:+.1f} points, no spread"
 
 
-TABLES = {"engines": lambda: engines_table(committed())}  # by the name of its block
+TABLES = {  # by the name of its block
+    "engines": lambda: engines_table(committed()),
+    "coverage": lambda: board.coverage(committed()),
+    "board": lambda: board.runs_board(committed()),
+    "table1": lambda: board.beside_the_paper(committed()),
+    "verdicts": lambda: board.verdicts(committed()),
+    "errata": lambda: errata.markdown("digits"),
+    "errata_mini": lambda: errata.effects_alone("mini"),
+}
 
 
 def refresh_tables(folder: Path) -> list[Path]:

@@ -16,11 +16,13 @@ from torch import Tensor
 
 from cmlib.datasets import ImageData
 from cmlib.errors import OptionError, check_name
-from cmlib.randomness import class_order, generator
+from cmlib.randomness import class_order as natural_first
+from cmlib.randomness import generator
 
 KINDS = ("til", "cil")
 EVAL_SPLITS = ("test", "val")
 AUGMENTATIONS = ("dataset", "crop-flip", "flip", "resized-crop", "none")
+CLASS_ORDERS = ("paper", "shuffled")
 VALIDATION_SHARE = 0.2  # of each class's training images
 PADDING = 4  # pixels, for random crops
 SMALLEST = 0.08  # of an image's area, for resized crops
@@ -46,7 +48,8 @@ Part = tuple[Tensor, Tensor, int]  # images [n, C, H, W], labels [n], samples a 
 class Scenario:
     """N disjoint tasks made from one data set.
 
-    kind: `til` or `cil`. seed: class order (natural for 0), support set, validation split, shuffling, crops and flips.
+    kind: `til` or `cil`. seed: class order (natural for 0, as the paper says; also shuffled with class_order=`shuffled`),
+    support set, validation split, shuffling, crops and flips.
     support_size: images a task set apart for centroids, the same number of each class if `stratified`; never trained on.
     train_per_class: only the first so many training images of each class, in file order. eval_split: `test`, or `val`, a
     fifth of the training images, set apart.
@@ -64,9 +67,11 @@ class Scenario:
         eval_split: str = "test",
         augmentation: str = "dataset",
         device: str | torch.device = "cpu",
+        class_order: str = "paper",
     ) -> None:
         self.kind = check_name("scenario", kind, KINDS)
         check_name("eval_split", eval_split, EVAL_SPLITS)
+        check_name("class_order", class_order, CLASS_ORDERS)
         check_name("augmentation", augmentation, AUGMENTATIONS)
         n_classes = len(data.class_names)
         if n_tasks < 1 or n_classes % n_tasks:
@@ -75,7 +80,7 @@ class Scenario:
         self.data, self.n_tasks, self.seed, self.device = data, n_tasks, seed, torch.device(device)
         self.classes_per_task = n_classes // n_tasks
         self.augmentation = data.augmentation if augmentation == "dataset" else augmentation
-        self.class_order = class_order(n_classes, seed)  # [classes]
+        self.class_order = arrival(n_classes, seed, class_order)  # [classes]
         self.class_names = tuple(data.class_names[k] for k in self.class_order.tolist())
         self.mean, self.std = (_as_image(value, data.x_train, self.device) for value in (data.mean, data.std))  # [1, C, H, W]
         train, test = self._splits(data, train_per_class, eval_split)
@@ -141,17 +146,20 @@ class Scenario:
         """Normalise raw images. uint8 [B, C, H, W] -> float32 [B, C, H, W], channels last"""
         return (x.to(memory_format=torch.channels_last) - self.mean).div_(self.std)
 
-    def batches(self, parts: Sequence[Part], task: int, epoch: int, steps: int | None = None) -> Iterator[tuple[Tensor, Tensor]]:
+    def batches(
+        self, parts: Sequence[Part], task: int, epoch: int, steps: int | None = None, one_order: bool = False
+    ) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the batches of one epoch: normalised images [B, C, H, W] and labels [B].
 
         parts: (images, labels, samples a batch); the first is the current task's and sets the number of steps unless `steps`
         does; smaller ones are gone through again and again, each time in a new order. Every draw is made here, at the start.
+        one_order: every epoch goes through the images in the order of the first one.
         """
         first = parts[0]
         n_steps = steps or math.ceil(len(first[1]) / first[2])
         orders = []
         for rank, (_, y, share) in enumerate(parts):
-            draws = generator(self.seed, task, epoch, f"shuffle {rank}")
+            draws = generator(self.seed, task, 0 if one_order else epoch, f"shuffle {rank}")
             length = len(y) if rank == 0 and steps is None else n_steps * share
             orders.append(_rounds(len(y), length, draws).to(self.device))
         total = n_steps * sum(share for *_, share in parts)
@@ -174,6 +182,16 @@ class _Split:
         rows = torch.cat([self.rows[label] for label in classes])
         labels = torch.cat([torch.full((len(self.rows[label]),), label) for label in classes])
         return self.images[rows], labels
+
+
+def arrival(n_classes: int, seed: int, order: str = "paper") -> Tensor:
+    """The order in which classes arrive: original classes by label. -> int64 [classes]
+
+    paper: natural for seed 0, shuffled for every other seed; shuffled: for every seed, by the same rule.
+    """
+    if order == "paper" or seed:
+        return natural_first(n_classes, seed)
+    return torch.randperm(n_classes, generator=torch.Generator().manual_seed(seed))
 
 
 def _rounds(n: int, length: int, draws: torch.Generator) -> Tensor:

@@ -198,11 +198,12 @@ def test_values_of_a_profile_stand_where_the_papers_do():
 def test_experiments_seed_by_seed_and_each_once():
     grid = grids.load("table1")
     made = grid.experiments("digits", 2)
-    assert len(made) == 2 * 19 and [one.seed for one in made] == [0] * 19 + [1] * 19
+    assert len(made) == 2 * 20 and [one.seed for one in made] == [0] * 20 + [1] * 20
     assert made[:17] == [cm.Experiment("digits", scenario, method, 0) for method, scenario in place_order(grid)]
-    assert made[17].epochs == 10 and made[18].epochs == 50 and grid.experiments("digits", [4])[0].seed == 4
+    assert made[17].epochs == 10 and made[18].epochs == 50 and made[19].batch_split == "equal_steps"
+    assert grid.experiments("digits", [4])[0].seed == 4
     full = grid.experiments("paper", [0])
-    assert len(full) == 3 * 17 + 1 + 3 and {one.profile for one in full} == {"paper"}
+    assert len(full) == 3 * 17 + 1 + 3 + 3 and {one.profile for one in full} == {"paper"}
     pooled = grids.load("table2").experiments("mini", 1)
     assert len(pooled) == 16 == len({(one.method, one.scenario) for one in pooled})
     mixed = grids.load("table5").experiments("paper", 1)

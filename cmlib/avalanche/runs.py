@@ -143,6 +143,10 @@ def refuse(experiment: Experiment) -> None:
         "batch_split=equal_steps": options.get("batch_split") == "equal_steps",
         "batch_split=tasks in scenario cil": options.get("batch_split") == "tasks" and experiment.scenario == "cil",
         "prototype_init=first_batch": "prototype_init" in given and options["prototype_init"] == "first_batch",
+        "batch_split=each": options.get("batch_split") == "each",
+        "batch_norm_batches=by_task": options.get("batch_norm_batches") == "by_task",
+        "prototype_update=first_task": options.get("prototype_update") == "first_task",
+        "stream=first_batch": options.get("stream") == "first_batch",
         f"epochs={options['epochs']}": method == "cope" and options["epochs"] != 1,
         f"batch_norm={options['batch_norm']}": options["batch_norm"] != "shared",
     }

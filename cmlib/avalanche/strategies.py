@@ -306,7 +306,8 @@ class CentroidsMatching(MethodStrategy):
         """In the middle of a task, take its centroids as they are now: they are kept only when the task ends."""
         if self.task is not None and self.model.method is not None and len(self.method.heads) > self.task.index:
             method: Any = self.method
-            method.centroids[self.task.index].copy_(method.current_centroids(self.task))
+            if self.option["kept_centroids"] == "task_end":
+                method.centroids[self.task.index].copy_(method.current_centroids(self.task))
         super()._before_eval(**named)
 
 

@@ -179,9 +179,11 @@ class ExperienceStream(Scenario):
         layout = torch.channels_last if x.ndim == 4 else torch.contiguous_format
         return x.to(self.device, memory_format=layout, non_blocking=True)
 
-    def batches(self, parts: Sequence[Part], task: int, epoch: int, steps: int | None = None) -> Iterator[tuple[Tensor, Tensor]]:
+    def batches(
+        self, parts: Sequence[Part], task: int, epoch: int, steps: int | None = None, one_order: bool = False
+    ) -> Iterator[tuple[Tensor, Tensor]]:
         """As a scenario's: the same draws, the images through the training transforms."""
-        drawn = list(self.numbers.batches(parts, task, epoch, steps))  # row numbers [B] and labels [B]
+        drawn = list(self.numbers.batches(parts, task, epoch, steps, one_order))  # row numbers [B] and labels [B]
         if self.counting:
             yield from drawn
             return

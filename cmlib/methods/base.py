@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 from cmlib.errors import OptionError, check_name
 from cmlib.nets import Backbone, make_backbone, make_head
+from cmlib.scenario import pick
 
 if TYPE_CHECKING:
     from cmlib.scenario import Part, Scenario, Task
@@ -86,6 +87,13 @@ class Option:
         return words + (", or none" if self.optional else "")
 
 
+NORM_OPTIONS = {
+    "batch_norm_batches": Option(
+        "whole",
+        "statistics of a batch norm that all tasks share, in training: of the whole batch, or of each task's samples apart",
+        choices=("whole", "by_task"),
+    ),
+}
 METHODS: dict[str, type[Method]] = {}
 
 
@@ -114,12 +122,13 @@ class Method(nn.Module):
     options: ClassVar[dict[str, Option]] = {}  # its own options
     defaults: ClassVar[dict[str, dict[str, Any]]] = {}  # by scenario: other defaults of common options
     batch_norms: ClassVar[tuple[str, ...]] = ("shared", "private", "stats")  # the kinds it works with (TIL)
-    recordable: ClassVar[bool] = True  # a step is the same sequence of operations each time, without a look at a value
+    recordable: bool = True  # a step is the same sequence of operations each time, without a look at a value
     revision: ClassVar[int] = 1  # raised when its numbers change
 
     def __init__(self, options: Mapping[str, Any], scenario: Scenario, backbone: Backbone | None = None) -> None:
         super().__init__()
         self.option, self.scenario, self.kind = dict(options), scenario, scenario.kind
+        self.recordable = self.recordable and self.option.get("batch_norm_batches") != "by_task"  # which looks at the labels
         if backbone is None:
             backbone = make_backbone(scenario.data.x_train.shape[1], self.option["batch_norm"], scenario.seed)
         self.backbone, size = backbone, backbone.out_features
@@ -156,7 +165,7 @@ class Method(nn.Module):
         if self.kind == "til":
             logits = self.heads[task.index](self.backbone.features(x, task.index))
             return self.cross_entropy(logits, y - task.classes.start)
-        return self.cross_entropy(self.all_logits(self.backbone.features(x)), y)
+        return self.cross_entropy(self.all_logits(self.features_by_task(x, y)), y)
 
     def end_task(self, task: Task) -> None:
         """Nothing to keep."""
@@ -235,8 +244,17 @@ class Method(nn.Module):
         return torch.cat([head(hidden) for head in self.heads], dim=1)
 
     def features_by_task(self, x: Tensor, y: Tensor) -> Tensor:
-        """Features of a batch of several tasks, each sample through its own task's batch norms (TIL). -> [B, D]"""
-        return self.backbone.features_by_task(x, y // self.scenario.classes_per_task)
+        """Features of a batch of several tasks, each sample through its own task's batch norms (TIL). -> [B, D]
+
+        With batch_norm_batches=by_task, in training, each task's samples go through a shared batch norm as a batch of their own.
+        """
+        owners = y // self.scenario.classes_per_task
+        apart = self.training and self.option.get("batch_norm_batches") == "by_task"
+        if not apart or self.backbone.task_norms()[0].kind != "shared":
+            return self.backbone.features_by_task(x, owners)
+        rows = [(owners == task).nonzero().squeeze(1) for task in owners.unique().tolist()]
+        features = torch.cat([self.backbone.features(pick(x, row)) for row in rows])
+        return features[torch.cat(rows).argsort()]
 
     def own_task_loss(self, features: Tensor, y: Tensor) -> Tensor:
         """Cross-entropy of a batch of several tasks, each sample over its own task's classes (TIL). -> scalar"""
@@ -267,7 +285,10 @@ def flat_gradient(loss: Tensor, parameters: Sequence[Tensor]) -> Tensor:
 
 
 def split_batch(size: int, parts: int) -> list[int]:
-    """Share a batch over parts as evenly as possible, the first ones taking what is left over; at least one each."""
+    """Share a batch over parts as evenly as possible, the first ones taking what is left over; at least one each.
+
+    Built in chapter 5 (paper, section 4.2).
+    """
     share, rest = divmod(size, parts)
     return [max(1, share + (rank < rest)) for rank in range(parts)]
 

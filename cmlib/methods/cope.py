@@ -5,7 +5,9 @@ largest product with it. After each step a class's prototype moves a little towa
 the pseudo-prototypical loss pulls an image to its prototype and to its class's other images, and pushes other classes' images
 away. One pass over a stream of mini-batches, each joined by a batch of exemplars. prototype_momentum 0.99, temperature 0.1,
 exemplars_per_class 300, epochs 1. prototype_init: first_batch starts a prototype at the class's mean in its first batch, random
-anywhere (as the authors' code does). CIL only. Keeps prototypes and exemplars.
+anywhere (as the authors' code does). prototype_update=first_task and stream=first_batch repeat two mistakes of the code released
+with the paper: prototypes that stay where they are after the first task, and one mini-batch a task. CIL only. Keeps prototypes
+and exemplars.
 Source: De Lange and Tuytelaars (2021), "Continual prototype evolution", eqs 1 to 7.
 """
 
@@ -39,6 +41,8 @@ class PrototypeEvolution(Method):
         "prototype_momentum": Option(0.99, "share of the old prototype that a step keeps", float, low=0, high=1),
         "temperature": Option(0.1, "divides the products of embeddings and prototypes", float, low=0, above_low=True),
         "prototype_init": Option("first_batch", "where a prototype starts", choices=("first_batch", "random")),
+        "prototype_update": Option("always", "when prototypes move", choices=("always", "first_task")),
+        "stream": Option("whole", "the images of a task, or its first mini-batch alone", choices=("whole", "first_batch")),
     }
     shares_hidden_layer = False
 
@@ -81,7 +85,8 @@ class PrototypeEvolution(Method):
         loss = self._loss(e, y)
         loss.backward()
         optimizer.step()
-        self.prototypes.copy_(moved_prototypes(self.prototypes, e.detach(), y, self.option["prototype_momentum"]))
+        if self.option["prototype_update"] == "always" or not task.index:
+            self.prototypes.copy_(moved_prototypes(self.prototypes, e.detach(), y, self.option["prototype_momentum"]))
         return loss.detach()
 
     def start_prototypes(self, e: Tensor, y: Tensor) -> None:
@@ -114,6 +119,7 @@ class PrototypeEvolution(Method):
         """The stream: each mini-batch is joined by a batch of exemplars, then its images enter the memory (in the first pass)."""
         scenario, size, memory = self.scenario, self.option["batch_size"], self.memory
         order = torch.randperm(len(task.y), generator=generator(self.seed, task.index, epoch, "stream"))
+        order = order[:size] if self.option["stream"] == "first_batch" else order
         most = 2 * size * math.ceil(len(order) / size)  # images of an epoch, exemplars included
         crops = draw_crops(most, generator(self.seed, task.index, epoch, "augmentation"), scenario.augmentation)
         draws, labels = generator(self.seed, task.index, epoch, "exemplars"), task.y.cpu()
@@ -130,14 +136,20 @@ class PrototypeEvolution(Method):
 
 
 def class_means(e: Tensor, y: Tensor, classes: int) -> tuple[Tensor, Tensor]:
-    """Mean embedding of each class in a batch (0 where it has none) and its samples. [B, D], [B] -> [K, D], [K]"""
+    """Mean embedding of each class in a batch (0 where it has none) and its samples. [B, D], [B] -> [K, D], [K]
+
+    Built in chapter 7.
+    """
     one_hot = F.one_hot(y, classes).to(e.dtype)  # [B, K]
     counts = one_hot.sum(0)
     return one_hot.T @ e / counts.clamp(min=1).unsqueeze(1), counts
 
 
 def moved_prototypes(prototypes: Tensor, e: Tensor, y: Tensor, momentum: float) -> Tensor:
-    """Prototypes after a batch: those of its classes move towards the mean embedding (eq. 2), back on the sphere. -> [K, D]"""
+    """Prototypes after a batch: those of its classes move towards the mean embedding (eq. 2), back on the sphere. -> [K, D]
+
+    Built in chapter 7.
+    """
     means, counts = class_means(e, y, len(prototypes))
     moved = F.normalize(momentum * prototypes + (1 - momentum) * means, dim=1)
     return torch.where((counts > 0).unsqueeze(1), moved, prototypes)
@@ -149,6 +161,8 @@ def pseudo_prototypical_loss(e: Tensor, y: Tensor, prototypes: Tensor, known: Te
     Attractor: the probability that sample i is of its class c against the other classes' prototypes, averaged over c's
     prototype and the batch's other samples of c. Repellor: that a sample j of another class is not of class c, against the mean
     over c's prototype and sample i. The other samples serve as they are: no gradient flows through them.
+
+    Built in chapter 7.
     """
     to_prototypes = (e @ prototypes.T / temperature).masked_fill(~known, -math.inf)  # [B, K]
     to_samples = e @ e.detach().T / temperature  # [B, B]: row = the sample that learns

@@ -1,6 +1,7 @@
 """Cumulative: train on the union of all tasks so far. The upper bound of every table; it keeps all data.
 
-Batches are drawn from the plain shuffled union (the released code draws one batch per task instead).
+Batches are drawn from the plain shuffled union; batch_split=each takes a whole batch of every task instead, so that batches grow
+with the tasks, and batch_norm_batches=by_task takes their batch statistics apart: both are what the released code did.
 Source: the paper, section 5.1, "Baselines".
 """
 
@@ -11,7 +12,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from cmlib.methods.base import Method, register
+from cmlib.methods.base import NORM_OPTIONS, Method, Option, register
 from cmlib.scenario import Task
 
 
@@ -22,15 +23,24 @@ class Cumulative(Method):
     title = "Cumulative"
     summary = "train on all tasks so far at once: the upper bound"
     source = "paper, section 5.1"
+    options = {
+        "batch_split": Option(
+            "union", "union: batches of the shuffled union; each: a whole batch of every task", choices=("union", "each")
+        ),
+        **NORM_OPTIONS,
+    }
 
     def _seen(self, task: Task) -> list[Task]:
         return self.scenario.tasks[: task.index + 1]
 
     def batches(self, task: Task, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """The shuffled union of all tasks so far."""
-        seen = self._seen(task)
+        """The shuffled union of all tasks so far, or a whole batch of each of them."""
+        seen, size = self._seen(task), self.option["batch_size"]
+        if self.option["batch_split"] == "each":
+            parts = [(one.x, one.y, size) for one in reversed(seen)]  # the current task first: its images make the epoch
+            return self.scenario.batches(parts, task.index, epoch)
         x, y = torch.cat([one.x for one in seen]), torch.cat([one.y for one in seen])
-        return self.scenario.batches([(x, y, self.option["batch_size"])], task.index, epoch)
+        return self.scenario.batches([(x, y, size)], task.index, epoch)
 
     def loss(self, x: Tensor, y: Tensor, task: Task) -> Tensor:
         """Cross-entropy; TIL: each sample over its own task's classes. -> scalar"""

@@ -81,5 +81,8 @@ class EmbeddingRegularization(Method):
 
 
 def feature_distance(features: Tensor, kept: Tensor) -> Tensor:
-    """Mean Euclidean distance of features from kept ones. [n, D], [n, D] -> scalar"""
+    """Mean Euclidean distance of features from kept ones. [n, D], [n, D] -> scalar
+
+    Built in chapter 7.
+    """
     return safe_norm(features - kept).mean()

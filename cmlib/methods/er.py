@@ -2,7 +2,8 @@
 
 A memory of fixed total size holds class-balanced exemplars of all tasks so far. TIL: a batch is shared evenly by the tasks
 seen, each replayed sample through its own task's head. CIL: half of a batch is current, half comes from the memory.
-Options: memory_size 500 for CIFAR-10 and CIFAR-100, 1,000 for TinyImageNet in CIL (the released code's values).
+Options: memory_size 500 for CIFAR-10 and CIFAR-100, 1,000 for TinyImageNet in CIL (the released code's values);
+batch_norm_batches=by_task takes batch statistics of each task apart, as the released code did.
 Keeps the exemplars. Source: Chaudhry et al. (2019), "On tiny episodic memories in continual learning".
 """
 
@@ -13,7 +14,7 @@ from typing import Any
 
 from torch import Tensor
 
-from cmlib.methods.base import Method, register
+from cmlib.methods.base import NORM_OPTIONS, Method, register
 from cmlib.methods.rehearsal import MEMORY_OPTIONS, exemplar_formula, kept_exemplars, make_memory, rehearsal_batches
 from cmlib.nets import Backbone
 from cmlib.scenario import Scenario, Task
@@ -26,7 +27,7 @@ class ExperienceReplay(Method):
     title = "ER"
     summary = "mix exemplars of past tasks into every batch"
     source = "Chaudhry et al. (2019)"
-    options = MEMORY_OPTIONS
+    options = {**MEMORY_OPTIONS, **NORM_OPTIONS}
     defaults = {"cil": {"batch_split": "half"}}
 
     def __init__(self, options: Mapping[str, Any], scenario: Scenario, backbone: Backbone | None = None) -> None:

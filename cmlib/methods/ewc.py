@@ -77,7 +77,10 @@ def consolidated(method: Method) -> list[nn.Parameter]:
 
 
 def penalty(now: Tensor, weights: Tensor, importance: Tensor) -> Tensor:
-    """Squared distance of the weights from kept ones, by importance; later weights are free. [P], [Q], [Q], Q <= P -> scalar"""
+    """Squared distance of the weights from kept ones, by importance; later weights are free. [P], [Q], [Q], Q <= P -> scalar
+
+    Built in chapter 7.
+    """
     return (importance * (now[: len(weights)] - weights).square()).sum()
 
 

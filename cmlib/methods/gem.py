@@ -100,6 +100,8 @@ def project(g: Tensor, G: Tensor, margin: float = 0.5, ridge: float = RIDGE) -> 
     """The gradient to step along (eqs 11 and 12). g [P], G [t, P], the past tasks' gradients -> [P]
 
     g itself where it points against none of them, else g + v G with v from `dual`. What is not finite passes as it is.
+
+    Built in chapter 7.
     """
     rows = torch.cat([G, g.unsqueeze(0)]).double()
     products = (G.double() @ rows.T).cpu().numpy()  # [t, t + 1]: the one synchronisation of a step

@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from cmlib.methods.base import Method, Option, register
+from cmlib.methods.base import NORM_OPTIONS, Method, Option, register
 from cmlib.methods.rehearsal import MEMORY_OPTIONS, exemplar_formula, kept_exemplars, make_memory, rehearsal_batches
 from cmlib.nets import Backbone
 from cmlib.scenario import Scenario, Task
@@ -34,6 +34,7 @@ class SeparatedSoftmax(Method):
     scenarios = ("cil",)
     options = {
         **MEMORY_OPTIONS,
+        **NORM_OPTIONS,
         "temperature": Option(2.0, "softens the scores that are distilled", float, low=0, above_low=True),
     }
     defaults = {"cil": {"batch_split": "double"}}
@@ -56,7 +57,7 @@ class SeparatedSoftmax(Method):
         """Separated softmax plus, from the second task on, distillation task by task. -> scalar"""
         if self.past is None:
             return super().loss(x, y, task)
-        logits = self.all_logits(self.backbone.features(x))  # [B, classes seen]
+        logits = self.all_logits(self.features_by_task(x, y))  # [B, classes seen]
         self.batch_scores = logits.detach()
         taught = task_distillation(logits, self.past_logits(x), self.scenario.classes_per_task, self.option["temperature"])
         return separated_cross_entropy(logits, y, task.classes.start) + taught
@@ -82,14 +83,20 @@ class SeparatedSoftmax(Method):
 
 
 def separated_cross_entropy(logits: Tensor, y: Tensor, first_new: int) -> Tensor:
-    """Cross-entropy in which labels >= first_new compete among themselves, and so do those below. [B, K], [B] -> scalar"""
+    """Cross-entropy in which labels >= first_new compete among themselves, and so do those below. [B, K], [B] -> scalar
+
+    Built in chapter 7.
+    """
     new_class = torch.arange(logits.shape[1], device=y.device) >= first_new  # [K]
     foreign = new_class != (y >= first_new).unsqueeze(1)  # [B, K]
     return F.cross_entropy(logits.masked_fill(foreign, -math.inf), y)
 
 
 def task_distillation(logits: Tensor, taught: Tensor, classes_per_task: int, temperature: float) -> Tensor:
-    """Divergence of softened scores from the teacher's, a softmax a past task, summed over them. [B, K], [B, past] -> scalar"""
+    """Divergence of softened scores from the teacher's, a softmax a past task, summed over them. [B, K], [B, past] -> scalar
+
+    Built in chapter 7.
+    """
     size, T = len(logits), temperature
     ours = (logits[:, : taught.shape[1]] / T).reshape(size, -1, classes_per_task)  # [B, t, k]
     theirs = (taught / T).reshape(size, -1, classes_per_task)

@@ -9,7 +9,20 @@ import importlib
 from typing import Any
 
 _HOME = {
+    "calculator": ("memory_calculator",),
+    "drift": (
+        "cells_player",
+        "drift_by_class",
+        "drift_figure",
+        "drift_player",
+        "misdrawn",
+        "one_plane",
+        "shift_by_class",
+        "spaces_of",
+        "together",
+    ),
     "style": ("PALETTE", "class_colour", "task_colour", "use_style"),
+    "comparison": ("cost_bars", "diagonal", "pairwise", "whiskers"),
     "figures": (
         "accuracy_matrix",
         "compare_points",
@@ -20,7 +33,9 @@ _HOME = {
     "geometry": ("Projection", "Space", "disagreement", "project", "voronoi_cells"),
     "page": ("PROFILES", "say", "setup", "show"),
     "player": ("space_player",),  # the function `player` itself is cm.player: here the name means the module
+    "projection": ("gem_arrows", "gem_widget"),
     "svg": ("svg_matrix", "svg_scatter"),
+    "widgets": ("draggable_space", "matrix_editor", "matrix_presets", "scenario_player", "scenario_svg"),
 }
 _WHERE = {name: module for module, names in _HOME.items() for name in names}
 

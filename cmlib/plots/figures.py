@@ -145,14 +145,16 @@ def embedding_space(
     class_names: Sequence[str] | None = None,
     title: str = "",
     columns: int = 2,
+    view: Projection | None = None,
 ) -> Figure:
     """Small multiples of an embedding space: points, centroids, Voronoi cells, all in the PCA basis of the last frame.
 
     A frame is a `Space` or a tuple ``(points [n, E], labels [n], centroids [K, E][, classes [K]][, title])``. What the
     picture cannot show (variance left out, cells that are wrong) is in ``fig.cm_caption``, which `show` prints.
+    `view`: the frames in another basis.
     """
     spaces = [as_space(frame) for frame in frames]
-    view = geometry.project(spaces)
+    view = view or geometry.project(spaces)
     columns = min(columns, len(spaces))
     rows = -(-len(spaces) // columns)
     with styled():

@@ -76,6 +76,8 @@ def pca(points: ArrayLike) -> tuple[Array, Array, float]:
     """Mean [E], first two principal axes [E, 2] and the percentage of variance they hold.
 
     The sign of each axis is fixed (its largest entry is positive), so the picture never flips by chance.
+
+    Built in chapter 6.
     """
     x = _matrix(points, "points")
     mean = x.mean(axis=0)
@@ -91,13 +93,19 @@ def pca(points: ArrayLike) -> tuple[Array, Array, float]:
 
 
 def nearest_centroid(points: Array, centroids: Array) -> NDArray[np.int64]:
-    """Index of the nearest centroid [n] by Euclidean distance."""
+    """Index of the nearest centroid [n] by Euclidean distance.
+
+    Built in chapter 6.
+    """
     squared = ((points[:, None, :] - centroids[None, :, :]) ** 2).sum(axis=2)  # [n, K]
     return squared.argmin(axis=1)
 
 
 def disagreement(points: ArrayLike, centroids: ArrayLike, basis: ArrayLike) -> float:
-    """Percent of points whose nearest centroid in the plane of `basis` is not the nearest one in all dimensions."""
+    """Percent of points whose nearest centroid in the plane of `basis` is not the nearest one in all dimensions.
+
+    Built in chapter 6.
+    """
     p, c, b = _matrix(points, "points"), _matrix(centroids, "centroids"), _matrix(basis, "basis")
     return 100.0 * float((nearest_centroid(p @ b, c @ b) != nearest_centroid(p, c)).mean())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import base64
 import html
 import io
@@ -32,11 +33,18 @@ _FIGURE_CSS = (
 
 
 def setup(profile: str = "digits", chapter: int | str | None = None) -> None:
-    """Prepare a chapter: check the profile, set threads, quiet progress bars, use the book's style.
+    """Prepare a chapter: check its parameters, set threads, quiet progress bars, use the book's style.
 
-    Prints one line that is the same on every machine.
+    Prints one line that is the same on every machine. Raises `OptionError` for an unknown profile, and for a parameter of
+    papermill's that the chapter does not have or that has the wrong type; a notebook shows it in one line.
     """
-    check_name("profile", profile, PROFILES)
+    try:
+        _check_injected()
+        check_name("profile", profile, PROFILES)
+    except OptionError as error:
+        line = f"{type(error).__name__}: {error}"
+        vars(error)["_render_traceback_"] = lambda: [line]  # what IPython shows instead of a traceback
+        raise
     _set_threads(_THREADS[profile])
     if not sys.stderr.isatty():
         os.environ.setdefault("TQDM_DISABLE", "1")
@@ -53,6 +61,93 @@ def _set_threads(count: int) -> None:
     torch = sys.modules.get("torch")
     if torch is not None:
         torch.set_num_threads(min(count, torch.get_num_threads()))
+
+
+# --- parameters --------------------------------------------------------------------------------------------------
+
+_LISTS = ("list", "tuple", "sequence")
+_KINDS: dict[str, Any] = {"bool": bool, "int": int, "float": (int, float), "str": str, "none": type(None)}
+
+
+def declared(source: str) -> dict[str, str]:
+    """The names that a parameters cell sets, in its order, and their types in small letters: `int`, `list[int]`, `int|none`.
+
+    Without an annotation the type is that of the value. A source that is no Python sets nothing.
+    """
+    try:
+        statements = ast.parse(source).body
+    except SyntaxError:
+        return {}
+    found: dict[str, str] = {}
+    for line in statements:
+        targets = [line.target] if isinstance(line, ast.AnnAssign) else line.targets if isinstance(line, ast.Assign) else []
+        names = [target.id for target in targets if isinstance(target, ast.Name)]
+        found |= {name: _kind(line) for name in names}
+    return found
+
+
+def _kind(line: Any) -> str:
+    if isinstance(line, ast.AnnAssign):
+        return ast.unparse(line.annotation).lower().replace(" ", "").strip("'")
+    try:
+        return type(ast.literal_eval(line.value)).__name__
+    except (ValueError, TypeError):
+        return "str"
+
+
+def fits(value: Any, kind: str) -> bool:
+    """Whether a value has the type that a parameters cell declares; a type that is none of the plain ones takes anything."""
+    outer, _, inner = kind.partition("[")
+    if outer in _LISTS:
+        inner = inner.rstrip("]").split(",")[0]
+        return isinstance(value, list | tuple) and all(fits(one, inner) for one in value)
+    kinds = kind.split("|")
+    if not set(kinds) <= set(_KINDS):
+        return True
+    return any(isinstance(value, _KINDS[one]) and (one == "bool" or not isinstance(value, bool)) for one in kinds)
+
+
+def takes(kind: str) -> str:
+    """What a parameter of this type takes, in words."""
+    if kind.partition("[")[0] in _LISTS:
+        return "a list such as [0, 1]"
+    return "true or false" if kind == "bool" else f"a value of type {kind}"
+
+
+def _hint(kind: str, name: str) -> str:
+    """How papermill's command line is told such a value; its `-p` makes texts of lists and of `false`."""
+    example = "[0, 1]" if kind.partition("[")[0] in _LISTS else "false" if kind == "bool" else ""
+    return f'; for papermill write -y "{name}: {example}"' if example else ""
+
+
+def check_known(names: Iterable[str], known: Mapping[str, str], where: str) -> None:
+    """Raise `OptionError` unless the chapter has all these parameters; where: the chapter, as the message names it."""
+    for name in names:
+        if name not in known:
+            raise OptionError(f"{where} has no parameter '{name}'; it has: {', '.join(known) or 'none'}.{nearest(name, known)}")
+
+
+def _check_injected() -> None:
+    """Raise `OptionError` when papermill was given a parameter that the running notebook does not have, or of another type."""
+    cells, values = _history()
+    for k in range(len(cells) - 1, 0, -1):
+        known = declared(cells[k - 1])
+        if known and cells[k].startswith("# Parameters\n"):  # the cell that papermill puts after the parameters cell
+            given = declared(cells[k])
+            check_known(given, known, "this chapter")
+            for name in given:
+                if not fits(values.get(name), known[name]):
+                    raise OptionError(
+                        f"parameter '{name}' takes {takes(known[name])}, not {values.get(name)!r}{_hint(known[name], name)}"
+                    )
+            return
+
+
+def _history() -> tuple[list[str], dict[str, Any]]:
+    """The cells that this notebook's kernel has run, and its variables; nothing outside a notebook."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython else None
+    return (list(shell.user_ns.get("In", [])), shell.user_ns) if shell else ([], {})
 
 
 class _Output:

@@ -1,0 +1,216 @@
+"""Ours beside the paper's, methods against each other, predicted against measured: the pictures of chapters 8 and 10."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from numpy.typing import ArrayLike
+
+from cmlib.errors import DataError
+from cmlib.plots.style import INK, PALETTE, WIDTH, styled
+
+OURS, PAPER = PALETTE[0], PALETTE[2]
+SHADES = ("#217f78", "#9fcbc6", "none")  # of a pair: settled, settled only if it were the one pair tested, open
+PAIR_WORDS = ("settled", "only if it were the one pair tested", "open")
+PARTS = {  # of an epoch's cost (`costs.epoch_parts`): the same colours in every figure
+    "current images": PALETTE[0],
+    "past images": PALETTE[1],
+    "support set": PALETTE[4],
+    "drift": PALETTE[2],
+    "past model": PALETTE[3],
+}
+SERIES = tuple((colour, marker) for marker in "osD" for colour in PALETTE[::2])  # 15 kinds of points
+
+
+# -- ours and the paper's ------------------------------------------------------------------------------------------------
+
+
+def whiskers(panels: Mapping[str, Sequence[Mapping[str, Any]]], title: str = "", columns: int = 2, xlabel: str = "%") -> Figure:
+    """Panels with a line a method: a dot at our mean with a whisker of one standard deviation, a diamond for the paper.
+
+    A row is a mapping with "name", "ours" (a number a run, maybe empty: "not run yet"), maybe "stopped" (their number), "paper"
+    and "paper_sd". The standard deviation is that of the population, as in the paper. Panels of one line of the figure share
+    their methods' names when these are the same. DataError without a row.
+    """
+    if not panels or not all(panels.values()):
+        raise DataError("whiskers needs at least one panel, and a row in each")
+    columns = min(columns, len(panels))
+    lines = [list(panels.items())[i : i + columns] for i in range(0, len(panels), columns)]
+    heights = [max(len(rows) for _, rows in line) for line in lines]
+    with styled():
+        size = (WIDTH, 0.32 * sum(heights) + 0.85 * len(lines) + 0.5)
+        fig = Figure(figsize=size, layout="constrained")
+        axes = fig.subplots(len(lines), columns, squeeze=False, height_ratios=heights)
+        for line, row_axes in zip(lines, axes, strict=True):
+            shown: list[str] = []
+            for (name, rows), ax in zip(line, row_axes, strict=False):
+                names = [str(row["name"]) for row in rows]
+                _whisker_panel(ax, name, rows, names if names != shown else [], xlabel)
+                shown = names
+            for ax in row_axes[len(line) :]:
+                ax.set_axis_off()
+        _whisker_legend(fig, any(row.get("paper") is not None for rows in panels.values() for row in rows))
+        if title:
+            fig.suptitle(title, x=0.01, ha="left")
+    return fig
+
+
+def _whisker_panel(ax: Axes, name: str, rows: Sequence[Mapping[str, Any]], labels: Sequence[str], xlabel: str) -> None:
+    for k, row in enumerate(rows):
+        _whisker_row(ax, k, row)
+    ax.set_ylim(len(rows) - 0.4, -0.6)
+    ax.set_yticks(range(len(rows)), labels or [""] * len(rows))
+    ax.tick_params(axis="y", length=0)
+    ax.spines["left"].set_visible(False)
+    ax.grid(axis="x")
+    ax.set_xlabel(xlabel)
+    ax.set_title(name)
+
+
+def _whisker_row(ax: Axes, k: int, row: Mapping[str, Any]) -> None:
+    ours = np.asarray(list(row.get("ours") or []), dtype=np.float64)
+    printed, spread = row.get("paper"), row.get("paper_sd") or 0.0
+    low = k + (0.16 if printed is not None else 0.0)  # ours a little below the paper's
+    if printed is not None:
+        ax.plot([printed - spread, printed + spread], [k - 0.16] * 2, color=PAPER, linewidth=1.5)
+        ax.scatter([printed], [k - 0.16], marker="D", s=34, facecolor="white", edgecolor=PAPER, linewidth=1.6, zorder=4)
+    if len(ours):
+        mean, sd = ours.mean(), ours.std()
+        ax.plot([mean - sd, mean + sd], [low] * 2, color=OURS, linewidth=2.2)
+        ax.scatter(ours, np.full(len(ours), low), s=12, color=OURS, alpha=0.45, linewidths=0, zorder=3)
+        ax.scatter([mean], [low], s=38, color=OURS, linewidths=0, zorder=4)
+        return
+    words = "stopped" if row.get("stopped") else "not run yet"
+    ax.annotate(words, (0.03, low), xycoords=("axes fraction", "data"), va="center", fontsize=10, color=INK)
+
+
+def _whisker_legend(fig: Figure, printed: bool) -> None:
+    mine = {"color": OURS, "linewidth": 2.2}
+    paper = {"color": PAPER, "linewidth": 1.5, "markerfacecolor": "white", "markeredgecolor": PAPER}
+    marks = [Line2D([], [], marker="o", markersize=6, **mine), Line2D([], [], marker="D", markersize=6, **paper)]
+    texts = ["ours: mean ± sd, small dots: runs", "paper: mean ± sd"]
+    fig.legend(marks[: 1 + printed], texts[: 1 + printed], loc="outside lower left", ncols=2, columnspacing=1.0)
+
+
+# -- every pair of methods -----------------------------------------------------------------------------------------------
+
+
+def pairwise(names: Sequence[str], gaps: ArrayLike, verdicts: Sequence[Sequence[int | None]], title: str = "") -> Figure:
+    """Every pair of methods: by how many points the row is ahead of the column, shaded by what a test says.
+
+    gaps [M, M]: row minus column, NaN where unknown; verdicts [M][M]: 0 settled, 1 settled only if it were the one pair tested,
+    2 open, None where unknown. Only pairs below the diagonal are drawn. DataError when the sizes differ.
+    """
+    values = np.asarray(gaps, dtype=np.float64)
+    n = len(names)
+    if values.shape != (n, n) or len(verdicts) != n or any(len(row) != n for row in verdicts):
+        raise DataError(f"pairwise needs {n} x {n} gaps and verdicts for {n} names, got {list(values.shape)}")
+    with styled():
+        fig = Figure(figsize=(WIDTH, 0.46 * n + 1.3), layout="constrained")
+        ax = fig.subplots()
+        for i in range(1, n):
+            for j in range(i):
+                _pair(ax, j, i, values[i, j], verdicts[i][j])
+        ax.set(xlim=(-0.5, n - 1.5), ylim=(n - 0.5, 0.5))
+        ax.set_xticks(range(n - 1), names[:-1], rotation=35, ha="right", rotation_mode="anchor")
+        ax.set_yticks(range(1, n), names[1:])
+        ax.tick_params(length=0)
+        ax.spines[:].set_visible(False)
+        marks = [Patch(facecolor=shade, edgecolor=INK, linewidth=0.8) for shade in SHADES]
+        fig.legend(marks, PAIR_WORDS, loc="outside lower left", ncols=3, columnspacing=0.9, handletextpad=0.4)
+        if title:
+            fig.suptitle(title, x=0.01, ha="left")
+    return fig
+
+
+def _pair(ax: Axes, x: int, y: int, gap: float, verdict: int | None) -> None:
+    from matplotlib.patches import Rectangle
+
+    known = verdict is not None and np.isfinite(gap)
+    shade = SHADES[verdict] if known and verdict is not None else "none"
+    ax.add_patch(Rectangle((x - 0.47, y - 0.46), 0.94, 0.92, facecolor=shade, edgecolor=INK, linewidth=0.8))
+    ink = {SHADES[0]: "white", SHADES[1]: "#333333"}.get(shade, INK)
+    ax.text(x, y, f"{gap:+.1f}" if known else "?", ha="center", va="center", fontsize=11, color=ink)
+
+
+# -- what is predicted, what is measured ----------------------------------------------------------------------------------
+
+
+def diagonal(series: Mapping[str, tuple[ArrayLike, ArrayLike]], xlabel: str, ylabel: str, title: str = "") -> Figure:
+    """Measured against predicted on logarithmic axes of one scale: what is predicted right lies on the diagonal.
+
+    series: name -> (predicted [n], measured [n]), all above 0. DataError without a point.
+    """
+    pairs = {name: (np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)) for name, (x, y) in series.items()}
+    every = np.concatenate([np.concatenate(pair) for pair in pairs.values()]) if pairs else np.empty(0)
+    if not len(every) or not (every > 0).all():
+        raise DataError("diagonal needs points with coordinates above 0")
+    low, high = every.min() / 1.25, every.max() * 1.25
+    with styled():
+        fig = Figure(figsize=(WIDTH, 5.0 + 0.25 * -(-len(pairs) // 3)), layout="constrained")
+        ax = fig.subplots()
+        ax.plot([low, high], [low, high], color=INK, linewidth=1.2)
+        ax.fill_between([low, high], [low / 1.25, high / 1.25], [low * 1.25, high * 1.25], color=INK, alpha=0.15, linewidth=0)
+        for (name, (x, y)), (colour, marker) in zip(pairs.items(), SERIES, strict=False):
+            ax.scatter(x, y, s=46, color=colour, marker=marker, linewidths=0, alpha=0.85, label=name)
+        _log_axes(ax, low, high)
+        ax.set(xlabel=xlabel, ylabel=ylabel)
+        ax.grid()
+        fig.legend(loc="outside lower left", ncols=3, handletextpad=0.1, columnspacing=1.0)
+        if title:
+            fig.suptitle(title, x=0.01, ha="left")
+    return fig
+
+
+def _log_axes(ax: Axes, low: float, high: float) -> None:
+    marks = [mark for mark in (0.25, 0.5, 1, 2, 3, 5, 10, 20, 50, 100) if low <= mark <= high]
+    ax.set(xscale="log", yscale="log", xlim=(low, high), ylim=(low, high))
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_ticks(marks, [f"{mark:g}" for mark in marks])
+        axis.set_ticks([], minor=True)
+
+
+def cost_bars(panels: Mapping[str, Sequence[Mapping[str, float]]], title: str = "", columns: int = 3, ylabel: str = "") -> Figure:
+    """Stacked bars, a panel a method, a bar a task: what an epoch costs, part by part. DataError without a panel."""
+    if not panels:
+        raise DataError("cost_bars needs at least one panel")
+    parts = list(dict.fromkeys(part for bars in panels.values() for bar in bars for part in bar))
+    parts = sorted(parts, key=lambda part: list(PARTS).index(part) if part in PARTS else len(PARTS))
+    colours = {part: PARTS.get(part, SERIES[k % 5][0]) for k, part in enumerate(parts)}
+    columns = min(columns, len(panels))
+    rows = -(-len(panels) // columns)
+    with styled():
+        fig = Figure(figsize=(WIDTH, 1.9 * rows + 0.9), layout="constrained")
+        axes = fig.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).ravel()
+        for k, (ax, (name, bars)) in enumerate(zip(axes, panels.items(), strict=False)):
+            _stack(ax, bars, colours)
+            ax.set_title(name)
+            ax.set_xticks(range(1, len(bars) + 1))
+            if k >= len(panels) - columns:
+                ax.set_xlabel("task")
+                ax.tick_params(labelbottom=True)
+            if k % columns == 0 and ylabel:
+                ax.set_ylabel(ylabel)
+        for ax in axes[len(panels) :]:
+            ax.set_axis_off()
+        marks = [Patch(facecolor=colours[part]) for part in parts]
+        fig.legend(marks, parts, loc="outside lower left", ncols=3, columnspacing=1.0, handletextpad=0.4)
+        if title:
+            fig.suptitle(title, x=0.01, ha="left")
+    return fig
+
+
+def _stack(ax: Axes, bars: Sequence[Mapping[str, float]], colours: Mapping[str, str]) -> None:
+    for task, bar in enumerate(bars, start=1):
+        bottom = 0.0
+        for part, colour in colours.items():
+            if value := bar.get(part, 0.0):
+                ax.bar(task, value, 0.72, bottom, color=colour)
+                bottom += value
+    ax.grid(axis="y")

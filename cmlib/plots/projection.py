@@ -1,0 +1,289 @@
+"""GEM's projection in the plane: a static figure, and a widget whose gradients one drags.
+
+Both show the same thing: a gradient g, one or two gradients g1, g2 of past tasks, the half planes in which a past task's loss
+would rise, and the gradient that GEM steps along (`methods.gem.project`). Built for chapter 7.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import html
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cmlib.errors import OptionError
+from cmlib.plots.player import Player
+from cmlib.plots.style import INK, WIDTH, styled, task_colour
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Vector = Sequence[float]
+REACH = 3.0  # both coordinates of a gradient lie in -REACH .. REACH
+HALF, UNIT = 180, 54  # the widget's middle, and SVG units a step
+
+_shown: dict[str, int] = {}  # how often each widget was made by this process: keeps ids unique on a page
+
+
+def projected(g: Vector, past: Sequence[Vector], margin: float = 0.0) -> tuple[float, float]:
+    """The gradient GEM steps along, in the plane: `methods.gem.project` of g [2] and past [t, 2]."""
+    import torch
+
+    from cmlib.methods.gem import project
+
+    new = project(torch.tensor(g, dtype=torch.float64), torch.tensor(past, dtype=torch.float64).reshape(-1, 2), margin)
+    return float(new[0]), float(new[1])
+
+
+def _checked(g: Vector, past: Sequence[Vector], margin: float) -> None:
+    """OptionError unless the gradients are one and one or two pairs of numbers in reach, and margin a number from 0 to 1."""
+    if not 1 <= len(past) <= 2:
+        raise OptionError(f"past has {len(past)} gradients; one or two can be drawn")
+    for vector in (g, *past):
+        if len(vector) != 2 or not all(math.isfinite(v) and abs(v) <= REACH for v in vector):
+            raise OptionError(f"{list(vector)} is no gradient here; it must be two numbers from {-REACH:g} to {REACH:g}")
+    if not 0 <= margin <= 1:
+        raise OptionError(f"margin={margin} is impossible; allowed: a number from 0 to 1")
+
+
+# -- the figure -------------------------------------------------------------------------------------------------------------
+
+
+def gem_arrows(cases: Mapping[str, tuple[Vector, Sequence[Vector]]], margin: float = 0.0, title: str = "") -> Figure:
+    """One small plane a case: its name, g, the past gradients, and the projected gradient as a thick arrow.
+
+    cases: name -> (g [2], past [t, 2]) with t of 1 or 2. Shaded: where a past task's loss would rise. Errors: OptionError.
+    """
+    from matplotlib.figure import Figure
+
+    if not cases:
+        raise OptionError("gem_arrows needs at least one case")
+    for g, past in cases.values():
+        _checked(g, past, margin)
+    columns = min(3, len(cases))
+    rows = -(-len(cases) // columns)
+    with styled():
+        fig = Figure(figsize=(WIDTH, (WIDTH / columns + 0.35) * rows + (0.35 if title else 0)), layout="constrained")
+        axes = fig.subplots(rows, columns, squeeze=False).ravel()
+        for ax, (name, (g, past)) in zip(axes, cases.items(), strict=False):
+            _plane(ax, np.asarray(g, dtype=np.float64), np.asarray(past, dtype=np.float64), margin)
+            ax.set_title(name, fontsize=12)
+        for ax in axes[len(cases) :]:
+            ax.set_axis_off()
+        if title:
+            fig.suptitle(title, x=0.01, ha="left")
+    return fig
+
+
+def _plane(ax: Axes, g: Any, past: Any, margin: float) -> None:
+    for i, one in enumerate(past):
+        ax.fill(*_forbidden(one).T, color=task_colour(i), alpha=0.13, linewidth=0)
+    new = np.array(projected(g.tolist(), past.tolist(), margin))
+    _arrow(ax, new, task_colour(2), 4.0, "-")
+    _arrow(ax, g, INK, 2.0, (0, (4, 2)))
+    for i, one in enumerate(past):
+        _arrow(ax, one, task_colour(i), 2.4, "-")
+        _name(ax, one, f"$g_{i + 1}$", task_colour(i))
+    _name(ax, g, "$g$", INK)
+    ax.scatter(0, 0, s=26, color=INK, zorder=4)
+    ax.set(xlim=(-REACH, REACH), ylim=(-REACH, REACH), xticks=(), yticks=(), aspect="equal")
+    ax.spines[:].set_visible(True)
+    ax.spines[:].set_alpha(0.4)
+
+
+def _arrow(ax: Axes, to: Any, colour: str, width: float, dashes: Any) -> None:
+    """From the origin; `dashes` styles the shaft only."""
+    ax.plot([0, to[0]], [0, to[1]], color=colour, linewidth=width, linestyle=dashes, solid_capstyle="round", zorder=3)
+    if np.hypot(*to) > 0.2:
+        (x0, y0), (x1, y1), (x2, y2) = _tip(to, 0.3)
+        ax.plot([x0, x1, x2], [y0, y1, y2], color=colour, linewidth=width, solid_capstyle="round", zorder=3)
+
+
+def _name(ax: Axes, at: Any, text: str, colour: str) -> None:
+    away = np.asarray(at) / max(float(np.hypot(*at)), 1e-9) * 13
+    ax.annotate(text, at, xytext=away, textcoords="offset points", ha="center", va="center", color=colour)
+
+
+def _tip(to: Any, size: float) -> list[tuple[float, float]]:
+    """Three points of an arrow's head: one side, the end, the other side."""
+    length = max(math.hypot(*to), 1e-9)
+    bx, by = to[0] / length * size, to[1] / length * size
+    sides = [(to[0] - bx + s * by * 0.6, to[1] - by - s * bx * 0.6) for s in (1, -1)]
+    return [sides[0], (float(to[0]), float(to[1])), sides[1]]
+
+
+def _forbidden(one: Any) -> Any:
+    """A polygon [4, 2] over the half plane in which products with this gradient are negative."""
+    nx, ny = np.asarray(one, dtype=np.float64) / max(float(np.hypot(*one)), 1e-9) * 3 * REACH
+    return np.array([[-ny, nx], [ny, -nx], [ny - nx, -nx - ny], [-ny - nx, nx - ny]])
+
+
+# -- the widget -------------------------------------------------------------------------------------------------------------
+
+_CSS = """
+.cm-gem{--cm-ink:#444;--cm-edge:#888;--cm-paper:#fff;max-width:26rem;margin:1em auto;color:var(--cm-ink)}
+html[data-theme=dark] .cm-gem,html[theme=dark] .cm-gem,body[data-jp-theme-light=false] .cm-gem
+{--cm-ink:#d0d0d0;--cm-edge:#999;--cm-paper:#14181e}
+.cm-gem svg{display:block;width:100%;height:auto;border:1px solid var(--cm-edge);border-radius:.5em;box-sizing:border-box;
+background:none!important}
+.cm-gem path:not(.cm-no){fill:none;stroke-width:3.4;stroke-linecap:round;stroke-linejoin:round}
+.cm-gem .cm-no{stroke:none;fill-opacity:.14}
+.cm-gem .cm-now{stroke:var(--cm-ink)}
+.cm-gem .cm-dash{stroke:var(--cm-ink);stroke-width:2;stroke-dasharray:6 4}
+.cm-gem .cm-step{stroke-width:8;stroke-opacity:.85}
+.cm-gem .cm-hit{fill:transparent;stroke:none}
+.cm-gem .cm-dot{fill:var(--cm-paper);stroke-width:3}
+.cm-gem [role=slider]{cursor:grab;touch-action:none;outline:none}
+.cm-gem [role=slider]:focus-visible .cm-dot{stroke-width:7}
+.cm-gem text{fill:var(--cm-ink);font:16px sans-serif;paint-order:stroke;stroke:var(--cm-paper);stroke-width:3;
+pointer-events:none}
+.cm-gem p{margin:.5em 0;min-height:4.4em;font-size:.95em;line-height:1.45}
+.cm-gem .cm-row{display:flex;flex-wrap:wrap;gap:.4em 1em;align-items:center;margin:.3em 0}
+.cm-gem label{display:flex;gap:.5em;align-items:center;flex:1 1 12em;min-height:2.4rem;cursor:pointer}
+.cm-gem input[type=range]{flex:1;min-width:5em;height:2rem;accent-color:#3a4eff}
+.cm-gem button{min-width:4.6em;min-height:2.4rem;font:inherit;color:inherit;background:none;
+border:1px solid var(--cm-edge);border-radius:.4em;cursor:pointer}
+.cm-gem button:focus-visible{outline:2px solid #3a4eff;outline-offset:2px}
+@media screen{.cm-gem [hidden]{display:none!important}}
+@media print{.cm-gem .cm-row{display:none!important}}
+"""
+
+# `project` is methods.gem.project for one or two past tasks: of the four possible sets of active bounds one is right.
+_SCRIPT = """
+(function(){var box=document.getElementById(ID);if(!box||box.dataset.ready)return;box.dataset.ready="1";
+var all=START,first=JSON.stringify(all),R=REACH,H=HALF,U=UNIT,svg=box.querySelector("svg"),
+slide=box.querySelector("input[type=range]"),two=box.querySelector("input[type=checkbox]"),note=box.querySelector("p");
+function find(name){return box.querySelector('[data-v="'+name+'"]')}
+function dot(a,b){return a[0]*b[0]+a[1]*b[1]}
+function past(){return two&&!two.checked?[all.g1]:all.g2?[all.g1,all.g2]:[all.g1]}
+function free(P,q){if(q.every(function(x){return x>=0}))return q.map(function(){return 0});
+if(q.length===1)return [-q[0]/P[0][0]];
+var a=-q[0]/P[0][0],b=-q[1]/P[1][1];if(a>=0&&P[1][0]*a+q[1]>=0)return [a,0];if(b>=0&&P[0][1]*b+q[0]>=0)return [0,b];
+var d=P[0][0]*P[1][1]-P[0][1]*P[0][1];return [(q[1]*P[0][1]-q[0]*P[1][1])/d,(q[0]*P[0][1]-q[1]*P[0][0])/d]}
+function project(g,G,m){var along=G.map(function(k){return dot(k,g)});
+if(along.every(function(x){return x>=0}))return g;
+var P=G.map(function(a,i){return G.map(function(b,j){return dot(a,b)+(i===j?RIDGE:0)})}),
+q=P.map(function(row,i){return along[i]+m*row.reduce(function(s,x){return s+x},0)}),v=free(P,q);
+return [0,1].map(function(k){return G.reduce(function(s,one,i){return s+(m+v[i])*one[k]},g[k])})}
+function xy(p){return (H+U*p[0]).toFixed(1)+" "+(H-U*p[1]).toFixed(1)}
+function arrow(p,s){var n=Math.hypot(p[0],p[1]),x=p[0]/n*s,y=p[1]/n*s,d="M"+H+" "+H+"L"+xy(p);if(n<s)return d;
+return d+"M"+xy([p[0]-x+y*.6,p[1]-y-x*.6])+"L"+xy(p)+"L"+xy([p[0]-x-y*.6,p[1]-y+x*.6])}
+function ban(p){var n=Math.hypot(p[0],p[1])||1,x=p[0]/n*9,y=p[1]/n*9;
+return "M"+xy([-y,x])+"L"+xy([y,-x])+"L"+xy([y-x,-x-y])+"L"+xy([-y-x,x-y])+"Z"}
+function f(x){return (Math.abs(x)<.005?0:x).toFixed(2).replace("-","\\u2212")}
+function pair(p){return "("+f(p[0])+", "+f(p[1])+")"}
+function draw(){var G=past(),m=+slide.value,step=project(all.g,G,m);
+["g","g1","g2"].forEach(function(k){var h=find(k);if(!h)return;var off=k==="g2"&&G.length<2,p=all[k];
+find(k+"-arrow").setAttribute("d",off?"":arrow(p,.28));h.setAttribute("transform","translate("+xy(p)+")");
+h.style.display=off?"none":"";h.setAttribute("aria-valuenow",Math.round(Math.atan2(p[1],p[0])*180/Math.PI));
+h.setAttribute("aria-valuetext","x "+f(p[0])+", y "+f(p[1]));
+if(k!=="g")find(k+"-ban").setAttribute("d",off?"":ban(p))});
+find("step").setAttribute("d",arrow(step,.36));box.dataset.result=step.join(",");
+var same=step===all.g;
+note.textContent=G.map(function(one,i){var x=dot(one,all.g);
+return "g \\u00b7 g"+(i+1)+" = "+f(x)+(x<0?": against task ":": not against task ")+(i+1)}).join("; ")+". "+
+(same?"GEM steps along g itself.":"GEM steps along "+pair(step)+", whose products are "+
+G.map(function(one){return f(dot(one,step))}).join(" and ")+".");
+box.querySelector("output").textContent=m.toFixed(2)}
+function put(k,x,y){all[k]=[Math.max(-R,Math.min(R,x)),Math.max(-R,Math.min(R,y))];draw()}
+["g","g1","g2"].forEach(function(k){var h=find(k);if(!h)return;h.setAttribute("tabindex","0");
+h.addEventListener("pointerdown",function(e){e.preventDefault();h.focus();h.setPointerCapture(e.pointerId)});
+h.addEventListener("pointermove",function(e){if(!h.hasPointerCapture(e.pointerId))return;
+var r=svg.getBoundingClientRect();put(k,((e.clientX-r.left)/r.width*2*H-H)/U,(H-(e.clientY-r.top)/r.height*2*H)/U)});
+h.addEventListener("keydown",function(e){if(e.altKey||e.ctrlKey||e.metaKey)return;
+var by=e.shiftKey?.5:.1,d={ArrowLeft:[-by,0],ArrowRight:[by,0],ArrowUp:[0,by],ArrowDown:[0,-by]}[e.key];
+if(!d)return;e.preventDefault();e.stopPropagation();put(k,all[k][0]+d[0],all[k][1]+d[1])})});
+slide.addEventListener("input",draw);if(two)two.addEventListener("change",draw);
+box.querySelector("button").addEventListener("click",function(){all=JSON.parse(first);slide.value=MARGIN;
+if(two)two.checked=true;draw()});
+[].forEach.call(box.querySelectorAll(".cm-row"),function(b){b.hidden=false});draw()})();
+"""
+
+
+def gem_widget(
+    g: Vector = (2.0, -1.4),
+    past: Sequence[Vector] = ((0.5, 1.9), (2.0, 0.6)),
+    margin: float = 0.0,
+    label: str = "GEM's projection in the plane",
+) -> Player:
+    """A plane with draggable gradients (pointer, or arrow keys on a focused one) and a slider for the margin.
+
+    g [2], past [t, 2] with t of 1 or 2: where the gradients are at first; without scripts they stay there. Errors: OptionError.
+    """
+    _checked(g, past, margin)
+    vectors = {"g": list(map(float, g)), **{f"g{i + 1}": list(map(float, one)) for i, one in enumerate(past)}}
+    key = hashlib.blake2b(repr((vectors, margin, label)).encode(), digest_size=5).hexdigest()
+    _shown[key] = _shown.get(key, 0) + 1
+    name = f"cm-gem-{key}" + (f"-{_shown[key]}" if _shown[key] > 1 else "")
+    said = html.escape(label)
+    body = _drawing(vectors, projected(g, past, margin), said) + _controls(len(past), margin)
+    return Player(
+        f'<div class="cm-gem" id="{name}" role="group" aria-label="{said}"><style>{_CSS.strip()}</style>{body}'
+        f"<script>{_script(name, vectors, margin)}</script></div>",
+        label,
+    )
+
+
+def _script(name: str, vectors: Mapping[str, Vector], margin: float) -> str:
+    from cmlib.methods.gem import RIDGE
+
+    values = {"ID": name, "START": vectors, "REACH": REACH, "HALF": HALF, "UNIT": UNIT, "RIDGE": RIDGE, "MARGIN": margin}
+    return re.sub(rf"\b({'|'.join(values)})\b", lambda found: json.dumps(values[found[0]]), _SCRIPT.strip())
+
+
+def _drawing(vectors: Mapping[str, Vector], step: Vector, said: str) -> str:
+    """The plane at its start, as it also stays without scripts."""
+    parts = [f'<path class="cm-no" data-v="{k}-ban" fill="{_colour(k)}" d="{_ban(v)}"/>' for k, v in vectors.items() if k != "g"]
+    parts.append(f'<path class="cm-step" data-v="step" stroke="{task_colour(2)}" d="{_shaft(step, 0.36)}"/>')
+    for k, v in vectors.items():
+        kind = 'class="cm-dash"' if k == "g" else f'stroke="{_colour(k)}"'
+        parts.append(f'<path {kind} data-v="{k}-arrow" d="{_shaft(v, 0.28)}"/>')
+    parts += [_handle(k, v) for k, v in vectors.items()]
+    return f'<svg viewBox="0 0 {2 * HALF} {2 * HALF}" role="group" aria-label="{said}">{"".join(parts)}</svg>'
+
+
+def _colour(name: str) -> str:
+    return task_colour(int(name[1:]) - 1)
+
+
+def _handle(name: str, at: Vector) -> str:
+    what = "gradient of the current task, g" if name == "g" else f"gradient of past task {name[1:]}, {name}"
+    ring = 'class="cm-dot cm-now"' if name == "g" else f'class="cm-dot" stroke="{_colour(name)}"'
+    angle = round(math.degrees(math.atan2(at[1], at[0])))
+    return (
+        f'<g data-v="{name}" role="slider" aria-label="{what}" aria-valuemin="-180" aria-valuemax="180" aria-valuenow="{angle}" '
+        f'aria-valuetext="x {at[0]:.2f}, y {at[1]:.2f}" transform="translate({_place(at)})"><circle class="cm-hit" r="22"/>'
+        f'<circle {ring} r="9"/><text x="13" y="-9">{name}</text></g>'
+    )
+
+
+def _controls(tasks: int, margin: float) -> str:
+    second = '<label><input type="checkbox" checked> second past task</label>' if tasks > 1 else ""
+    return (
+        '<p role="status">Dashed: the gradient g. Coloured: gradients of past tasks, each with the half plane that it forbids. '
+        "Thick: the gradient GEM steps along.</p>"
+        f'<div class="cm-row" hidden><label>margin <input type="range" min="0" max="1" step="0.05" value="{margin:g}" '
+        f'aria-label="margin"><output>{margin:.2f}</output></label></div>'
+        f'<div class="cm-row" hidden>{second}<button type="button">Reset</button></div>'
+    )
+
+
+def _place(p: Vector) -> str:
+    return f"{HALF + UNIT * p[0]:.1f} {HALF - UNIT * p[1]:.1f}"
+
+
+def _shaft(p: Vector, size: float) -> str:
+    line = f"M{HALF} {HALF}L{_place(p)}"
+    if math.hypot(*p) < size:
+        return line
+    return f"{line}M{'L'.join(_place(point) for point in _tip(p, size))}"
+
+
+def _ban(p: Vector) -> str:
+    return f"M{'L'.join(_place(point) for point in _forbidden(p))}Z"
