@@ -10,7 +10,7 @@ help:
 
 ## reproduce       run every chapter, build the book, print the tables (makes .venv first)
 reproduce: env
-	$(PY) -m cmlib.notebooks execute --profile digits
+	$(PY) -m cmlib.cli chapters --profile digits
 	@$(PARTS) build
 	$(PY) -m cmlib.cli report
 	@echo "The book lies in _build/html/index.html, the executed chapters in _build/executed."
@@ -45,9 +45,10 @@ notebooks: env
 book: env
 	@$(PARTS) build
 
-## publish-results validate the runs in ./runs and copy them to book/results
+## publish-results validate the runs in ./runs, copy them to book/results, fill the pages' tables anew
 publish-results: env
 	$(PY) -m cmlib.cli publish
+	$(PY) -m cmlib.cli tables
 
 ## repo            SLUG=owner/name: change the public address everywhere
 repo:

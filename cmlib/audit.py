@@ -42,10 +42,30 @@ from cmlib.store import CHECKSUMS, DIVERGED, FINISHED, Run, Store, checksums, re
 
 # Values that a page computes from a network it trains itself, beside runs that it names: (chapter, name of the value).
 ON_PAGE: set[tuple[str, str]] = {
+    ("03_classify_by_distance", "pixels_til"),  # accuracy of the nearest mean on raw pixels, beside that of methods
+    ("03_classify_by_distance", "pixels_cil"),
     ("04_task_incremental_cm", "ours"),  # the accuracy of the loop that the chapter writes, and how far the package's is from it
     ("04_task_incremental_cm", "largest"),
     ("04_task_incremental_cm", "b"),  # drift of task 1
+    ("07_baselines", "price"),  # accuracy with the task given minus without
     ("05_class_incremental_cm", "share"),  # mistakes that name a class of another task
+    # from the snapshots beside the runs: drift, variance, cells, anchors, in percent
+    *(("06_inside_the_space", f"{name}{k}") for name in ("held", "free", "early", "plain", "moved") for k in range(10)),
+    *(("06_inside_the_space", name) for name in ("end", "loose", "stay", "leave", "flat", "deep")),
+    *(("06_inside_the_space", f"{what}_{name}") for what in "dc" for name in ("held", "free", "large")),
+    *(("06_inside_the_space", name) for name in ("wrong_on", "wrong_off", "far", "worst", "before", "after", "one", "none")),
+    *(("06_inside_the_space", name) for name in ("own", "own_free", "shared", "with_it", "without_it", "trained")),
+    *(("06_inside_the_space", name) for name in ("first", "second")),  # two features
+    ("08_main_table", "t"),  # tests of gaps between two methods, from runs that are named
+    ("08_main_table", "p"),
+    ("08_main_table", "flips"),
+    ("08_main_table", "floor"),  # the smallest p that so many seeds allow
+    ("08_main_table", "largest"),  # importance of a weight, in a run that is trained again up to where it stopped
+    *(("08_main_table", f"{name}sd{i}") for name in "abc" for i in range(12)),  # standard deviations of the population
+    *(("08_main_table", f"{name}{i}") for name in ("tau", "chance", "rank") for i in range(12)),  # of rankings of methods
+    *(("10_time", name) for name in ("most", "mean", "median")),  # seconds of a run's epochs, by its fastest
+    *(("10_time", f"{name}{i}") for name in "cmp" for i in range(20)),  # costs by the cost model; growth of fastest epochs
+    ("09_memory", "share"),  # how far GEM is on the way from Naive to Cumulative, percent
 }
 
 

@@ -113,11 +113,11 @@ def load(
 ) -> ImageData:
     """Load a data set.
 
-    source: a name (see `names`); a folder with one sub-folder of images a class, or with train/ and test/ of that kind;
-        `(x, y)` or `((x, y), (x_test, y_test))`: x uint8 or floats in 0..1, [n, H, W], [n, C, H, W] or [n, H, W, C].
-    data_root: the folder that holds the data sets; default: the variable CMLIB_DATA.
-    cache: the folder for decoded images; default: CMLIB_CACHE, then the user's cache folder; False keeps nothing.
-    size: for a folder of images, fit every image to size x size pixels.
+    - source: a name (see `names`); a folder with one sub-folder of images a class, or with train/ and test/ of that kind;
+      `(x, y)` or `((x, y), (x_test, y_test))`: x uint8 or floats in 0..1, [n, H, W], [n, C, H, W] or [n, H, W, C].
+    - data_root: the folder that holds the data sets; default: the variable CMLIB_DATA.
+    - cache: the folder for decoded images; default: CMLIB_CACHE, then the user's cache folder; False keeps nothing.
+    - size: for a folder of images, fit every image to size x size pixels.
 
     Raises `OptionError` for what was typed and `DataError` for data that are absent, damaged or unfit.
     """

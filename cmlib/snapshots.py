@@ -6,7 +6,7 @@ A snapshot has `points` [n, E], `labels` [n] (over all classes), `centroids` [K,
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from cmlib.experiment import Experiment
 from cmlib.methods.base import Method
 from cmlib.methods.cm import CentroidsMatching
 from cmlib.scenario import Task
-from cmlib.store import Store, committed, default_folder, write_atomically
+from cmlib.store import Run, Store, committed, default_folder, write_atomically
 
 PER_CLASS = 15  # evaluation images of each class in a snapshot
 
@@ -68,6 +68,10 @@ def _snapshot(after: int, e: torch.Tensor, y: torch.Tensor, c: torch.Tensor, lab
 
 def record(experiment: Experiment, space: str, data: Any = None) -> list[Snapshot]:
     """Train and take a snapshot after each task. space: `task1` (TIL or CIL), or `merged` (CIL, from the second task on)."""
+    return _trained(experiment, space, data)[1]
+
+
+def _trained(experiment: Experiment, space: str, data: Any) -> tuple[Run, list[Snapshot]]:
     if space not in ("task1", "merged") or experiment.method != "cm" or (space == "merged" and experiment.scenario == "til"):
         raise OptionError(
             f"space={space} of a {experiment.method} {experiment.scenario} run; allowed: task1, or merged for cm in cil"
@@ -81,21 +85,40 @@ def record(experiment: Experiment, space: str, data: Any = None) -> list[Snapsho
         elif task.index:
             taken.append(merged_space(method, task.index + 1))
 
-    train(experiment, data, after_task=look, progress=False)
+    return train(experiment, data, after_task=look, progress=False)[0], taken
+
+
+def keep(experiment: Experiment, space: str, store: Store, data: Any = None) -> list[Snapshot]:
+    """Train, and write the run (unless the store has it) with its snapshots beside it; they are also returned."""
+    store.check_writable()
+    images = load_data(experiment, data)
+    made, taken = _trained(experiment, space, images)
+    path = store.path(experiment, images.digest)
+    if not path.is_file():
+        store.save(made, experiment, images.digest)
+    write_atomically(path.with_suffix(f".{space}.npz"), pack(taken))
     return taken
+
+
+def find(experiment: Experiment, space: str, stores: Iterable[Store]) -> tuple[Run, list[Snapshot]] | None:
+    """A run and the snapshots beside it, from the first store that holds both; None when none does. Trains nothing."""
+    for store in stores:
+        for run in reversed(store.find(experiment)):
+            path = store.path(experiment, run.data["digest"]).with_suffix(f".{space}.npz")
+            if path.is_file():
+                return run, read(path)
+    return None
 
 
 def load_or_record(experiment: Experiment, space: str, store: str | Path | None = None, data: Any = None) -> list[Snapshot]:
-    """Snapshots from the store, else from the committed results, else recorded now and kept in the store."""
-    digest = load_data(experiment, data).digest
+    """Snapshots from the store, else from the committed results, else recorded now and kept in the store, with their run."""
+    images = load_data(experiment, data)
     shelves = [Store(store or default_folder()), committed()]
-    paths = [shelf.path(experiment, digest).with_suffix(f".{space}.npz") for shelf in shelves]
-    for path in paths:
+    for shelf in shelves:
+        path = shelf.path(experiment, images.digest).with_suffix(f".{space}.npz")
         if path.is_file():
             return read(path)
-    taken = record(experiment, space, data)
-    write_atomically(paths[0], pack(taken))
-    return taken
+    return keep(experiment, space, shelves[0], images)
 
 
 def pack(snapshots: list[Snapshot]) -> bytes:

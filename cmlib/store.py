@@ -67,7 +67,7 @@ class Run:
 
     @property
     def bwt_final(self) -> float:
-        """Backward transfer after the last task, percentage points: what the paper's tables hold."""
+        """Backward transfer after the last task, percentage points (what the paper's tables hold)."""
         return metrics.bwt_final(self.matrix)
 
     @property

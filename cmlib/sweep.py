@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
@@ -81,6 +81,10 @@ def _lock(place: Path) -> int | None:
             return None
         except FileNotFoundError:
             pass  # its holder has just removed it: the lock we got is on no file any more
+        except OSError as error:
+            place.unlink(missing_ok=True)
+            os.close(handle)
+            raise StoreError(f"cannot lock {place}: {error.strerror}; a store needs a file system with locks (flock)") from None
         os.close(handle)
 
 
@@ -136,9 +140,9 @@ def attempt(experiment: Experiment, store: str, data_root: str | None = None) ->
             engine.run(experiment, data, store=store, progress=False)
             return MADE, ""
     except CmlibError as error:
-        return FAILED, _line(str(error))
+        return FAILED, one_line(str(error))
     except Exception as error:
-        return BROKEN, _line(f"{error.__class__.__name__}: {error}")
+        return BROKEN, one_line(f"{error.__class__.__name__}: {error}")
 
 
 def _begin_worker(owner: int) -> None:
@@ -154,7 +158,8 @@ def _begin_worker(owner: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _line(text: str) -> str:
+def one_line(text: str) -> str:
+    """A message of any length as one line of at most 300 characters."""
     return " ".join(text.split())[:300]
 
 
@@ -231,30 +236,30 @@ class Item:
 
 
 class Slot:
-    """A worker: one process that makes one run after the other, replaced when it dies."""
+    """A worker: one process that does one thing after the other (here: makes runs), replaced when it dies."""
 
     def __init__(self) -> None:
-        self.item: Item | None = None
+        self.item: Any = None  # what it is busy with
         self.future: Future[tuple[str, str]] | None = None
         self.started = 0.0
         self.start()
 
     def start(self) -> None:
-        """A process, which starts with its first run."""
+        """A process, which starts with its first task."""
         self.pool = ProcessPoolExecutor(max_workers=1, initializer=_begin_worker, initargs=(os.getpid(),))
 
-    def give(self, item: Item, store: str, data_root: str | None) -> None:
-        """Begin a run."""
+    def give(self, item: Any, task: Callable[..., tuple[str, str]], *arguments: Any) -> None:
+        """Begin `task(*arguments)` for an item; it returns how it ended and why."""
         self.item, self.started = item, time.monotonic()
         try:
-            self.future = self.pool.submit(attempt, item.experiment, store, data_root)
+            self.future = self.pool.submit(task, *arguments)
         except BrokenProcessPool:  # it died while it had nothing to do
             self.end()
             self.start()
-            self.future = self.pool.submit(attempt, item.experiment, store, data_root)
+            self.future = self.pool.submit(task, *arguments)
 
-    def take(self) -> tuple[Item, str, str, float]:
-        """The run that has ended, how, why, and after how many seconds; a dead process gets a successor."""
+    def take(self) -> tuple[Any, str, str, float]:
+        """The item whose task has ended, how, why, and after how many seconds; a dead process gets a successor."""
         assert self.item and self.future
         item, future, seconds = self.item, self.future, time.monotonic() - self.started
         self.item = self.future = None
@@ -264,10 +269,10 @@ class Slot:
             self.end()
             self.start()
             killed = re.search(r"SIG[A-Z]+", str(error))
-            return item, BROKEN, f"its process was ended by {killed[0]}" if killed else _line(repr(error)), seconds
+            return item, BROKEN, f"its process was ended by {killed[0]}" if killed else one_line(repr(error)), seconds
 
     def end(self) -> None:
-        """End the process now; what it has not put into a checkpoint is lost."""
+        """End the process now, and what it has started; what a run has not put into a checkpoint is lost."""
         self.pool.shutdown(wait=True, kill_workers=True)
 
 
@@ -296,7 +301,9 @@ class Sweep:
     """The runs of one sweep, from a queue to a report."""
 
     def __init__(self, items: Sequence[Item], store: Store, data_root: str | None, jobs: int, times: Times, title: str) -> None:
-        self.items, self.store, self.data_root, self.jobs = items, store, data_root, jobs
+        self.items, self.store, self.jobs = items, store, jobs
+        whole = [str(Path(one).absolute()) if one else None for one in (store.folder, data_root)]
+        self.places = (str(whole[0]), whole[1])  # store and data as workers are told: theirs may be another working folder
         self.times, self.title = times, title
         self.report, self.deadline, self.looked = Report(), float("inf"), 0.0
         self.waiting: deque[Item] = deque()
@@ -317,11 +324,11 @@ class Sweep:
         """Make what is missing; the store is tidy afterwards, also after Ctrl-C and SIGTERM (KeyboardInterrupt)."""
         self.deadline = deadline
         tidy(item.path for item in self.items)
-        with _handling({signal.SIGTERM: signal.default_int_handler}):
+        with handling({signal.SIGTERM: signal.default_int_handler}):
             try:
                 self._locally() if backend == "loky" else self._through_joblib(backend)
             finally:
-                with _handling({signal.SIGTERM: signal.SIG_IGN, signal.SIGINT: signal.SIG_IGN}):
+                with handling({signal.SIGTERM: signal.SIG_IGN, signal.SIGINT: signal.SIG_IGN}):
                     self._close()
         return self.report
 
@@ -360,7 +367,8 @@ class Sweep:
             idle = next((slot for slot in self.slots if not slot.item), None)
             if idle is None:
                 self.slots.append(idle := Slot())
-            idle.give(self.waiting.popleft(), str(self.store.folder), self.data_root)
+            item = self.waiting.popleft()
+            idle.give(item, attempt, item.experiment, *self.places)
 
     def _look_at_held(self) -> None:
         """Count the runs that another sweep has finished; try to begin the others, in case it has died."""
@@ -376,14 +384,15 @@ class Sweep:
         while self.waiting or self.held:
             batch = [*self.waiting]
             self.waiting.clear()
-            jobs = [joblib.delayed(attempt)(item.experiment, str(self.store.folder), self.data_root) for item in batch]
+            jobs = [joblib.delayed(attempt)(item.experiment, *self.places) for item in batch]
             try:
                 with joblib.parallel_config(backend=backend, n_jobs=self.jobs):
-                    for how, why in joblib.Parallel(return_as="generator")(jobs):
+                    # all at once and one a task: workers that a cluster grants later find something to do
+                    for how, why in joblib.Parallel(return_as="generator", pre_dispatch="all", batch_size=1)(jobs):
                         self._ended(batch.pop(0), how, why, 0.0)
             except Exception as error:
                 for item in batch:
-                    self._ended(item, BROKEN, _line(f"{error.__class__.__name__}: {error}"), 0.0)
+                    self._ended(item, BROKEN, one_line(f"{error.__class__.__name__}: {error}"), 0.0)
             if not self.waiting and self.held:
                 time.sleep(POLL)
                 self._look_at_held()
@@ -429,7 +438,7 @@ class Sweep:
 
 
 @contextmanager
-def _handling(handlers: dict[signal.Signals, Any]) -> Iterator[None]:
+def handling(handlers: dict[signal.Signals, Any]) -> Iterator[None]:
     """Other handlers for a while; only the main thread can have them."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -474,7 +483,7 @@ def _connected(backend: str, jobs: int) -> Iterator[None]:
     """Whatever a backend needs around the work: Dask a client (its configuration names the scheduler), Ray its registration."""
     if backend == "dask":
         address = importlib.import_module("dask").config.get("scheduler-address", None)
-        local = {} if address else {"n_workers": jobs, "threads_per_worker": 1}
+        local = {} if address else {"n_workers": jobs, "threads_per_worker": 1, "dashboard_address": None}
         with importlib.import_module("distributed").Client(address, **local):
             yield
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urldefrag
@@ -10,7 +11,7 @@ from urllib.parse import unquote, urldefrag
 import pytest
 import yaml
 
-from cmlib import notebooks
+from cmlib import notebooks, rules
 
 ROOT = Path(__file__).resolve().parents[1]
 BOOK = ROOT / "book"
@@ -29,7 +30,7 @@ def source(page: str) -> Path:
 def text_of(path: Path) -> str:
     if path.suffix == ".md":
         return path.read_text()
-    return "\n".join(cell.source for cell in notebooks._read(path).cells if cell.cell_type == "markdown")
+    return "\n".join(cell.source for cell in notebooks.read(path).cells if cell.cell_type == "markdown")
 
 
 # --- sources -------------------------------------------------------------------------------------------------------
@@ -53,7 +54,7 @@ def test_the_configuration_builds_only_what_is_listed_and_runs_nothing() -> None
     options = CONFIG["sphinx"]["config"]
     assert options["html_theme_options"] == {"navbar_persistent": []}
     assert (BOOK / "_static" / options["mathjax_path"]).stat().st_size > 1_000_000
-    assert CONFIG["repository"]["url"] == notebooks.REPOSITORY
+    assert CONFIG["repository"]["url"] == rules.REPOSITORY
 
 
 def test_mathjax_is_one_file_with_its_licence() -> None:
@@ -66,9 +67,18 @@ def test_chapters_are_clean(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
-def test_code_cells_are_short(path: Path) -> None:
-    cells = [cell.source for cell in notebooks._read(path).cells if cell.cell_type == "code"]
-    assert [cell.splitlines()[0] for cell in cells if len(cell.splitlines()) > 25] == []
+def test_chapters_link_to_their_neighbours(path: Path) -> None:
+    k = CHAPTERS.index(path)
+    neighbours = {other.name for other in CHAPTERS[max(0, k - 1) : k + 2] if other != path}
+    linked = set(re.findall(r"\]\((\d\d_\w+\.ipynb)\)", text_of(path)))
+    assert neighbours - linked == set()
+    assert [name for name in linked if not (BOOK / name).is_file()] == []
+
+
+@pytest.mark.parametrize("path", [*TEXTS, *CHAPTERS], ids=lambda path: path.stem)
+def test_nothing_speaks_of_what_is_not_there(path: Path) -> None:
+    words = r"not written yet|until it is there|later chapter|will come back|will ask on|to be written|coming soon|TODO|FIXME"
+    assert re.findall(words, text_of(path), flags=re.IGNORECASE) == []
 
 
 @pytest.mark.parametrize("path", [*TEXTS, *CHAPTERS], ids=lambda path: path.stem)
@@ -88,19 +98,96 @@ def test_citations_are_in_the_bibliography(path: Path) -> None:
 def test_bibliography_entries_say_where_they_appeared() -> None:
     entries = (BOOK / "references.bib").read_text().split("\n\n")
     for entry in entries:
-        assert re.search(r"^  (journal|booktitle|eprint|institution) +=", entry, flags=re.MULTILINE), entry
+        assert re.search(r"^  (journal|booktitle|eprint|institution|howpublished) +=", entry, flags=re.MULTILINE), entry
         assert all(re.search(rf"^  {field} +=", entry, flags=re.MULTILINE) for field in ("author", "title", "year")), entry
 
 
-def test_commands_of_the_start_page_exist() -> None:
+def test_make_commands_and_profiles_of_the_start_page_exist() -> None:
     text = (BOOK / "start.md").read_text()
     goals = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
-    assert set(re.findall(r"^\| `make ([a-z-]+)`|^make ([a-z-]+)$", text, flags=re.MULTILINE)) != set()
-    for pair in re.findall(r"`make ([a-z-]+)`|^make ([a-z-]+)$", text, flags=re.MULTILINE):
-        assert "".join(pair) in goals
+    asked = {"".join(pair) for pair in re.findall(r"`make ([a-z-]+)`|^make ([a-z-]+)$", text, flags=re.MULTILINE)}
+    assert len(asked) > 3 and asked <= goals
     from cmlib.plots.page import PROFILES
 
     assert re.findall(r"^\| `(\w+)` \| (?:digits|8x8|CIFAR|the paper)", text, flags=re.MULTILINE) == list(PROFILES)
+
+
+def commands_of(text: str) -> list[str]:
+    """The `cmlib ...` calls that a page shows, in blocks and in the text."""
+    blocks = re.findall(r"^```(?:bash|console|)\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
+    lines = [line.split("#")[0].strip() for block in blocks for line in re.sub(r"\\\n\s*", "", block).splitlines()]
+    inline = re.findall(r"(?<!`)`(cmlib [^`\n]+)`", text)
+    return [re.sub(r"^\S*cmlib ", "", line) for line in [*lines, *inline] if re.match(r"(?:\.venv/bin/)?cmlib ", line)]
+
+
+@pytest.mark.parametrize("path", [*TEXTS, ROOT / "README.md", *CHAPTERS], ids=lambda path: path.stem)
+def test_the_commands_that_a_page_shows_are_understood(path: Path) -> None:
+    import typer
+
+    from cmlib import cli
+
+    known = typer.main.get_command(cli.app).commands  # type: ignore[attr-defined]
+    for line in commands_of(text_of(path)):
+        name, *words = shlex.split(line)
+        assert name in known, line
+        if words and "..." not in words:
+            known[name].make_context(name, words)  # raises for an option that does not exist or a missing argument
+
+
+def test_a_command_that_does_not_exist_would_be_found() -> None:
+    text = "Try `cmlib rum --method cm` or\n\n```bash\n.venv/bin/cmlib run --methd cm  # fast\n```"
+    assert commands_of(text) == ["run --methd cm", "rum --method cm"]
+
+
+# --- the first page and the glossary -------------------------------------------------------------------------------
+
+
+def test_the_picture_of_the_first_page_is_that_of_the_committed_runs() -> None:
+    from cmlib.plots import hero
+
+    stored = (BOOK / "_static" / "hero.html").read_text(encoding="utf-8")
+    assert stored == hero.page(), "run `python -m cmlib.plots.hero`"
+    assert len(stored.encode()) <= 150_000
+    seen = rules._Pictures(stored)
+    assert (seen.bare, seen.outside) == ([], [])
+    assert ":file: _static/hero.html" in (BOOK / "index.md").read_text()
+
+
+def test_the_picture_can_be_written_anywhere_and_is_the_same_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from cmlib.errors import StoreError
+    from cmlib.plots import hero
+    from cmlib.store import Store
+
+    first, second = (hero.main([str(tmp_path / name)]).read_bytes() for name in ("a.html", "b.html"))
+    assert first == second and first.count(b'id="cm-hero-player"') == 1
+    monkeypatch.setattr(hero, "committed", lambda: Store(tmp_path / "nothing"))
+    with pytest.raises(StoreError, match="no snapshots"):
+        hero.page()
+
+
+def test_the_first_page_names_every_chapter() -> None:
+    text = (BOOK / "index.md").read_text()
+    assert [path.name for path in CHAPTERS if f"| []({path.name}) |" not in text] == []
+
+
+TERMS = re.findall(
+    r"^(\S[^\n]*)\n((?:  [^\n]*\n)+)", (BOOK / "glossary.md").read_text().split("{glossary}\n")[1], flags=re.MULTILINE
+)
+
+
+@pytest.mark.parametrize(("term", "meaning"), TERMS, ids=[term for term, _ in TERMS])
+def test_a_term_is_used_in_the_chapter_that_the_glossary_names(term: str, meaning: str) -> None:
+    named = re.findall(r"\[(?:[Cc]hapter (\d+)|Start here)\]\(([\w.]+)\)", meaning)
+    assert named, f"{term}: no chapter"
+    for number, page in named:
+        assert not number or int(page[:2]) == int(number)
+        words = re.escape(term).replace(r"\ ", r"[\s-]+")
+        assert re.search(rf"(?<!\w){words}", text_of(BOOK / page), flags=re.IGNORECASE), f"{page} does not say {term}"
+
+
+def test_the_glossary_is_in_order() -> None:
+    names = [term.lower() for term, _ in TERMS]
+    assert len(names) > 30 and names == sorted(names)
 
 
 def test_notation_names_what_the_package_has() -> None:
@@ -198,7 +285,7 @@ def has_anchor(path: Path, anchor: str) -> bool:
 @pytest.mark.parametrize("page", [page for page in PAGES if source(page).suffix == ".ipynb"])
 def test_chapters_can_be_opened_in_colab(page: str) -> None:
     links = [a["href"] for a in soup_of(page).find_all("a", href=True) if "colab.research.google.com" in a["href"]]
-    slug = notebooks.REPOSITORY.removeprefix("https://github.com/")
+    slug = rules.REPOSITORY.removeprefix("https://github.com/")
     assert f"https://colab.research.google.com/github/{slug}/blob/main/{page}.ipynb" in links
 
 

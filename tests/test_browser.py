@@ -6,7 +6,7 @@ import functools
 import http.server
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -129,17 +129,168 @@ def test_pages_ask_nobody_else_do_not_complain_and_react(browser: Any, site: str
         assert visit.page.evaluate("document.documentElement.dataset.theme") == "light"
         assert visit.page.evaluate(CONTRAST) == []
         assert visit.page.locator("mjx-merror").count() == 0
-        for box in visit.page.locator(".cm-player").all():
-            react(box)
+        react_everywhere(visit.page)
         assert visit.complaints == []
 
 
-def react(box: Any) -> None:
-    box.evaluate("e => { for (let n = e; n; n = n.parentElement) if (n.matches('details')) n.open = true }")
-    last = int(box.locator("input[type=range]").get_attribute("max"))
-    for key, at in (("Home", 1), ("End", last + 1)):
-        box.locator(".cm-stage").press(key)
-        assert box.locator("output").inner_text() == f"{at} / {last + 1}"
+# --- everything that moves, moves ----------------------------------------------------------------------------------
+
+ROOTS = '.bd-article [id^="cm-"][role="group"]'  # players and widgets
+DRAGGED = '[role="slider"], [data-cm-drag], svg [tabindex="0"]'
+KINDS = {
+    "range": "input[type=range]",
+    "number": "input[type=number]",
+    "choice": "select",
+    "checkbox": "input[type=checkbox]",
+    "radio": "input[type=radio]",
+    "dragged": DRAGGED,
+    "button": "button",  # last: a reset button has something to do then
+}
+
+# What can be seen in a widget, but for the control itself and the words beside it: text, drawing, values of other fields.
+LOOK = """(root, control) => {
+  const own = control && (control.matches('input, select') ? control.parentElement : control), seen = [];
+  for (const e of root.querySelectorAll('*')) {
+    if (own && own.contains(e) || e.matches('style, script') || !e.checkVisibility()) continue;
+    const text = [...e.childNodes].filter(n => n.nodeType === 3).map(n => n.textContent.trim()).join('');
+    const shape = [...e.attributes].filter(a => !/^(aria-|id$|name$|value$)/.test(a.name)).map(a => a.value).join();
+    seen.push(e.tagName + text + shape + (e.matches('input, select') ? [e.value, e.checked] : ''));
+  }
+  return seen.join('|');
+}"""
+
+
+def react_everywhere(page: Any) -> int:
+    """Use every control of every player and widget of a page; AssertionError when one changes nothing. -> how many"""
+    return sum(react(root) for root in page.locator(ROOTS).all())
+
+
+def react(root: Any) -> int:
+    root.evaluate("e => { for (let n = e; n; n = n.parentElement) if (n.matches('details')) n.open = true }")
+    label, count = root.get_attribute("aria-label"), 0
+    for kind, selector in KINDS.items():
+        for control in root.locator(selector).all():
+            assert control.is_visible(), f"{label}: a {kind} cannot be seen"
+            if control.is_enabled():
+                control.scroll_into_view_if_needed()
+                USES[kind](root, control, f"{label}: the {kind} {control.get_attribute('aria-label') or ''} changes nothing")
+                count += 1
+    assert count, f"{label}: there is nothing to use"
+    return count
+
+
+def look(root: Any, control: Any) -> str:
+    return str(root.evaluate(LOOK, control.element_handle()))
+
+
+def changes(root: Any, control: Any, action: Callable[[], Any], wait: int = 300) -> bool:
+    """Does an action change what can be seen, within some milliseconds?"""
+    before = look(root, control)
+    action()
+    for _ in range(wait // 50):
+        if look(root, control) != before:
+            return True
+        root.page.wait_for_timeout(50)
+    return False
+
+
+def use_range(root: Any, control: Any, otherwise: str) -> None:
+    control.press("Home")
+    assert changes(root, control, lambda: control.press("End")), otherwise
+    value = control.input_value()
+    assert value != control.get_attribute("min") and changes(root, control, lambda: control.press("Home")), otherwise
+
+
+def use_number(root: Any, control: Any, otherwise: str) -> None:
+    value, low = float(control.input_value()), float(control.get_attribute("min") or "-inf")
+    other = value - 5 if value - 5 >= low else value + 5
+    assert changes(root, control, lambda: control.fill(f"{other:g}")), otherwise
+
+
+def use_choice(root: Any, control: Any, otherwise: str) -> None:
+    values = control.evaluate("e => [...e.options].map(o => o.value)")
+    for value in [*(v for v in values if v != control.input_value()), values[0]]:
+        assert changes(root, control, lambda value=value: control.select_option(value)), otherwise
+
+
+def use_checkbox(root: Any, control: Any, otherwise: str) -> None:
+    for _ in range(2):
+        assert changes(root, control, control.click), otherwise
+
+
+def use_radio(root: Any, control: Any, otherwise: str) -> None:
+    assert control.is_checked() or changes(root, control, control.check), otherwise
+
+
+def use_dragged(root: Any, control: Any, otherwise: str) -> None:
+    """By arrow keys and by the pointer; a place at the edge may only go one way."""
+    keys = ("ArrowRight", "ArrowLeft", "ArrowUp", "ArrowDown")
+    assert any([changes(root, control, lambda key=key: control.press(key)) for key in keys]), f"{otherwise} (keys)"
+    assert any([changes(root, control, lambda s=side: drag(control, s)) for side in (1, -1)]), f"{otherwise} (pointer)"
+
+
+def drag(control: Any, side: int) -> None:
+    box, mouse = control.bounding_box(), control.page.mouse
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    mouse.move(x, y)
+    mouse.down()
+    mouse.move(x + side * 32, y - side * 24, steps=4)
+    mouse.up()
+
+
+def use_button(root: Any, control: Any, otherwise: str) -> None:
+    """A button that shows what is shown already has to do something after another one was pressed."""
+    if not changes(root, control, control.click, wait=2500):
+        others = [other for other in root.locator("button").all() if other.element_handle() != control.element_handle()]
+        assert others, otherwise
+        others[0].click()
+        assert changes(root, control, control.click, wait=2500), otherwise
+
+
+USES: dict[str, Callable[[Any, Any, str], None]] = {
+    "range": use_range,
+    "number": use_number,
+    "choice": use_choice,
+    "checkbox": use_checkbox,
+    "radio": use_radio,
+    "dragged": use_dragged,
+    "button": use_button,
+}
+
+
+BREAKS = {
+    "a slider that nobody listens to": ('range.addEventListener("input"', 'range.addEventListener("inptu"'),
+    "a toggle that nobody listens to": ('r.addEventListener("change"', 'r.addEventListener("chnage"'),
+    "a button that nobody listens to": ('button.addEventListener("click"', 'button.addEventListener("clik"'),
+    "a script that does not start": ("(function(){var box=", "(function({var box="),
+    "controls that stay hidden": ("b.hidden=false", "b.hidden=true"),
+}
+
+
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Copies of chapter 1 as it was built, each with one thing broken in the script of its player; `whole` is as it was."""
+    folder = tmp_path_factory.mktemp("broken")
+    (folder / "_static").symlink_to(SITE / "_static")
+    (folder / "book").mkdir()
+    page = (SITE / "book" / "01_forgetting.html").read_text(encoding="utf-8")
+    for k, (right, wrong) in enumerate([("", ""), *BREAKS.values()]):
+        assert right in page
+        (folder / "book" / f"{k}.html").write_text(page.replace(right, wrong) if right else page, encoding="utf-8")
+    server = serve(folder)
+    yield f"http://127.0.0.1:{server.server_port}/book"
+    server.shutdown()
+
+
+def test_a_page_that_works_is_not_complained_about(browser: Any, broken: str) -> None:
+    with Visit(browser, f"{broken}/0.html", viewport=DESK) as visit:
+        assert react_everywhere(visit.page) >= 6  # a slider, a button and four choices
+
+
+@pytest.mark.parametrize("k", range(len(BREAKS)), ids=list(BREAKS))
+def test_a_broken_script_is_found(browser: Any, broken: str, k: int) -> None:
+    with Visit(browser, f"{broken}/{k + 1}.html", viewport=DESK) as visit, pytest.raises(AssertionError):
+        react_everywhere(visit.page)
 
 
 @pytest.mark.parametrize("name", PAGES)

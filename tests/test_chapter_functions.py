@@ -1,20 +1,28 @@
 """The functions shown in chapters 4 and 5 are defined there, and equal cmlib's: the page and the package cannot drift."""
 
 import ast
+import functools
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cmlib import centroids as eq
-from cmlib import memory, projectors
-from cmlib.methods import base
+from cmlib import footprint, memory, metrics, projectors
+from cmlib.methods import base, cope, emr, ewc, gem, oewc, ssil
+from cmlib.plots import drift, geometry
 
 BOOK = Path(__file__).parents[1] / "book"
 CHAPTERS = {
+    "02_scenarios_and_metrics": {name: getattr(metrics, name) for name in ("accuracy", "learning_accuracy", "bwt", "bwt_final")},
+    "03_classify_by_distance": {
+        name: getattr(eq, name) for name in ("class_centroids", "distances", "log_probabilities", "predict")
+    },
     "04_task_incremental_cm": {
         name: getattr(eq, name)
         for name in ("safe_norm", "distances", "class_centroids", "log_probabilities", "centroid_loss", "drift", "predict")
@@ -27,8 +35,38 @@ CHAPTERS = {
         "split_batch": base.split_batch,
         "quota": memory.quota,
     },
+    "06_inside_the_space": {
+        "pca": geometry.pca,
+        "nearest_centroid": geometry.nearest_centroid,
+        "disagreement": geometry.disagreement,
+        "drift_by_class": drift.drift_by_class,
+    },
+    "07_baselines": {
+        "batch_fisher": lambda loss, parameters: base.flat_gradient(loss, parameters).square(),
+        "penalty": ewc.penalty,
+        "add_importance": lambda so_far, new, decay: online_sum(so_far, new, decay),
+        "reservoir": lambda seed, length, size: reservoir_of_the_package(seed, length, size),
+        "project": gem.project,
+        "safe_norm": eq.safe_norm,
+        "feature_distance": emr.feature_distance,
+        "separated_cross_entropy": ssil.separated_cross_entropy,
+        "task_distillation": ssil.task_distillation,
+        "class_means": cope.class_means,
+        "moved_prototypes": cope.moved_prototypes,
+        "pseudo_prototypical_loss": cope.pseudo_prototypical_loss,
+        "cm_loss": lambda e, c, y, past, now, lam: eq.centroid_loss(e, c, y) + lam * eq.drift(past, now),
+    },
+    "09_memory": {"in_bytes": footprint.in_bytes},
 }
-HELPERS = {"04_task_incremental_cm": (), "05_class_incremental_cm": ("safe_norm", "distances")}
+HELPERS = {
+    "02_scenarios_and_metrics": (),
+    "03_classify_by_distance": (),
+    "04_task_incremental_cm": (),
+    "05_class_incremental_cm": ("safe_norm", "distances"),
+    "06_inside_the_space": (),
+    "07_baselines": (),
+    "09_memory": (),
+}
 ROUNDS = range(50)
 
 
@@ -37,7 +75,8 @@ def definitions(chapter):
     found = {}
     for cell in json.loads((BOOK / f"{chapter}.ipynb").read_text(encoding="utf-8"))["cells"]:
         if cell["cell_type"] == "code":
-            source = "".join(line for line in cell["source"] if not line.startswith(("%", "!")))
+            lines = "".join(cell["source"]).splitlines(keepends=True)
+            source = "".join(line for line in lines if not line.startswith(("%", "!")))
             try:
                 tree = ast.parse(source)
             except SyntaxError:  # the install cell has a magic inside a block
@@ -46,13 +85,14 @@ def definitions(chapter):
     return found
 
 
+@functools.cache
 def shown(chapter):
     """Run the chapter's own definitions with torch alone at hand."""
     nodes = definitions(chapter)
     wanted = (*HELPERS[chapter], *CHAPTERS[chapter])
     missing = [name for name in wanted if name not in nodes]
     assert not missing, f"{chapter} does not define {missing}"
-    space = {"torch": torch, "F": F, "nn": nn, "Tensor": Tensor}
+    space = {"np": np, "torch": torch, "F": F, "nn": nn, "Tensor": Tensor}
     for name in wanted:
         exec(compile(ast.Module([nodes[name]], []), chapter, "exec"), space)
     return space
@@ -61,7 +101,7 @@ def shown(chapter):
 @pytest.mark.parametrize("chapter", CHAPTERS)
 def test_nothing_is_imported_or_delegated(chapter):
     nodes = definitions(chapter)
-    allowed = {"torch", "F", "nn", "Tensor", *HELPERS[chapter], *CHAPTERS[chapter], *dir(__builtins__), *__builtins__}
+    allowed = {"np", "torch", "F", "nn", "Tensor", *HELPERS[chapter], *CHAPTERS[chapter], *dir(__builtins__), *__builtins__}
     for name in (*HELPERS[chapter], *CHAPTERS[chapter]):
         tree = nodes[name]
         assert not [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)], name
@@ -87,6 +127,27 @@ def compare(ours, theirs, *arguments):
 def draw(seed, *shape):
     g = torch.Generator().manual_seed(seed)
     return torch.randn(shape, generator=g, dtype=torch.float64).requires_grad_()
+
+
+@pytest.mark.parametrize("seed", ROUNDS)
+def test_chapter_02(seed):
+    n = 2 + seed % 9
+    R = np.random.default_rng(seed).uniform(0, 100, (n, n))
+    R[np.triu_indices(n, 1)] = np.nan
+    for name, package in CHAPTERS["02_scenarios_and_metrics"].items():
+        assert abs(shown("02_scenarios_and_metrics")[name](R) - package(R)) < 1e-6
+
+
+@pytest.mark.parametrize("seed", ROUNDS)
+def test_chapter_03(seed):
+    page, package = shown("03_classify_by_distance"), CHAPTERS["03_classify_by_distance"]
+    e, c, support = draw(seed, 5 + seed % 4, 6), draw(seed + 100, 3, 6), draw(seed + 200, 9, 6)
+    with torch.no_grad():
+        e[0] = c[1]  # a distance of exactly zero
+    compare(page["class_centroids"], package["class_centroids"], support, torch.arange(9) % 3, 3)
+    for kind in ("euclidean", "squared"):
+        for name in ("distances", "log_probabilities", "predict"):
+            compare(page[name], package[name], e, c, kind)
 
 
 @pytest.mark.parametrize("seed", ROUNDS)
@@ -132,3 +193,103 @@ def test_chapter_05(seed):
     )
     assert page["split_batch"](seed + 8, tasks) == package["split_batch"](seed + 8, tasks)
     assert page["quota"](seed + 20, [3, 1, 7]) == package["quota"](seed + 20, [3, 1, 7])
+
+
+@pytest.mark.parametrize("seed", ROUNDS)
+def test_chapter_06(seed):
+    page, package = shown("06_inside_the_space"), CHAPTERS["06_inside_the_space"]
+    draws = np.random.default_rng(seed)
+    first, now, centroids = draws.normal(size=(3, 8 + seed % 5, 3 + seed % 7))
+    for ours, theirs in zip(page["pca"](first), package["pca"](first), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-6)
+    np.testing.assert_array_equal(page["nearest_centroid"](first, centroids), package["nearest_centroid"](first, centroids))
+    plane = package["pca"](now)[1]
+    assert page["disagreement"](first, centroids, plane) == package["disagreement"](first, centroids, plane)
+    labels = np.arange(len(first)) % 3 + seed
+    np.testing.assert_allclose(
+        page["drift_by_class"](first, now, labels), package["drift_by_class"](first, now, labels), atol=1e-6
+    )
+
+
+def online_sum(so_far, new, decay):
+    """What an OnlineEWC keeps after a task whose importances are `new`; so_far [Q], new [P] with Q <= P."""
+    method = SimpleNamespace(
+        weights=torch.zeros_like(new),
+        importance=torch.cat([so_far, new.new_zeros(len(new) - len(so_far))]),  # as its begin_task makes room
+        option={"decay": decay},
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(oewc, "consolidated", lambda _: [new])
+        patch.setattr(oewc, "fisher", lambda *_: new)
+        oewc.OnlineEWC.end_task(method, None)
+    return method.importance
+
+
+def reservoir_of_the_package(seed, length, size):
+    """Positions of a stream of one class that a StreamMemory holds at its end, in the order of their places."""
+    stream = torch.arange(length, dtype=torch.int64).view(-1, 1, 1, 1)
+    shelf = memory.StreamMemory(size, 1)
+    shelf.make_room(stream, 1)
+    shelf.observe(stream, [0] * length, torch.Generator().manual_seed(seed))
+    return shelf.x[shelf.y == 0].flatten().tolist()
+
+
+@pytest.mark.parametrize("seed", ROUNDS)
+def test_chapter_07_weights_memory_and_steps(seed):
+    page, package = shown("07_baselines"), CHAPTERS["07_baselines"]
+    now, kept, importance = draw(seed, 9), draw(seed + 1, 7), draw(seed + 2, 7)
+    compare(page["penalty"], package["penalty"], now, kept, importance)
+    w, b, x = draw(seed, 4, 3), draw(seed + 1, 3), draw(seed + 2, 5, 4)
+    losses = [(F.relu(x @ w + b).logsumexp(1).mean(), [w, b]) for _ in range(2)]
+    torch.testing.assert_close(page["batch_fisher"](*losses[0]), package["batch_fisher"](*losses[1]), rtol=1e-6, atol=1e-6)
+    before, new = draw(seed, 6).detach().square(), draw(seed + 1, 8).detach().square()
+    for decay in (1.0, 0.3):
+        sums = [space["add_importance"](before, new.clone(), decay) for space in (page, package)]
+        torch.testing.assert_close(*sums, rtol=1e-6, atol=1e-6)
+    draws = torch.rand(30 + seed, generator=torch.Generator().manual_seed(seed)).tolist()
+    for size in (1, 5, 40):
+        assert page["reservoir"](draws, size) == package["reservoir"](seed, len(draws), size)
+    tasks = 1 + seed % 4
+    g, past = draw(seed, 12).detach(), draw(seed + 3, tasks, 12).detach()
+    for margin in (0.0, 0.5):
+        steps = [space["project"](turned, past, margin) for space in (page, package) for turned in (g, g - past.sum(0))]
+        torch.testing.assert_close(steps[:2], steps[2:], rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("seed", ROUNDS)
+def test_chapter_07_losses(seed):
+    page, package = shown("07_baselines"), CHAPTERS["07_baselines"]
+    features, kept = draw(seed, 6, 5), draw(seed + 1, 6, 5)
+    with torch.no_grad():
+        features[0] = kept[0]  # a distance of exactly zero
+    compare(page["safe_norm"], package["safe_norm"], kept)
+    compare(page["feature_distance"], package["feature_distance"], features, kept)
+    logits, taught = draw(seed, 7, 6), draw(seed + 1, 7, 4)
+    y = torch.randint(6, (7,), generator=torch.Generator().manual_seed(seed))
+    for labels in (y, y % 4, 4 + y % 2):  # mixed, old ones only, new ones only
+        compare(page["separated_cross_entropy"], package["separated_cross_entropy"], logits, labels, 4)
+    compare(page["task_distillation"], package["task_distillation"], logits, taught, 2, 2.0)
+    e, p = (F.normalize(draw(seed + k, n, 5), dim=1).detach().requires_grad_() for k, n in ((0, 8), (1, 4)))
+    labels = torch.randint(4, (8,), generator=torch.Generator().manual_seed(seed))
+    compare(page["moved_prototypes"], package["moved_prototypes"], p, e, labels, 0.99)
+    both = [lambda *x, of=space: torch.cat([part.flatten() for part in of["class_means"](*x)]) for space in (page, package)]
+    compare(*both, e, labels, 4)
+    known = torch.ones(4, dtype=torch.bool)
+    compare(
+        lambda e, p: page["pseudo_prototypical_loss"](e, labels, p, 0.5),
+        lambda e, p: package["pseudo_prototypical_loss"](e, labels, p, known, 0.5),
+        e,
+        p,
+    )
+    past, moved = draw(seed + 2, 1 + seed % 3, 6, 5), draw(seed + 3, 1 + seed % 3, 6, 5)
+    c, classes = draw(seed + 4, 3, 5), torch.arange(6) % 3
+    compare(page["cm_loss"], package["cm_loss"], features, c, classes, past, moved, 0.1)
+
+
+@pytest.mark.parametrize("seed", ROUNDS)
+def test_chapter_09(seed):
+    page, package = shown("09_memory"), CHAPTERS["09_memory"]
+    g = torch.Generator().manual_seed(seed)
+    names = ["exemplars", "labels", "training images", "centroids", "projectors", "past weights"][seed % 4 :]
+    parts = dict(zip(names, torch.randint(0, 10**6, (len(names),), generator=g).tolist(), strict=True))
+    assert page["in_bytes"](parts) == package["in_bytes"](parts) > 0

@@ -11,7 +11,7 @@ from typing import Any
 import nbformat
 import pytest
 
-from cmlib import notebooks
+from cmlib import notebooks, rules
 from cmlib.errors import CmlibError, OptionError
 
 PARAMETERS = (
@@ -67,7 +67,7 @@ def test_new_chapter_writes_a_clean_notebook(tmp_path: Path) -> None:
     path = chapter(tmp_path, [("md", "\n    # Title\n    text\n"), ("install",), ("code", "1", ["a"]), ("code", "2")])
     book = read(path)
     nbformat.validate(book)
-    assert [cell.source for cell in book.cells] == ["# Title\ntext", notebooks.INSTALL, "1", "2"]
+    assert [cell.source for cell in book.cells] == ["# Title\ntext", rules.INSTALL, "1", "2"]
     assert [cell.metadata for cell in book.cells] == [{}, {"tags": ["install", "hide-cell"]}, {"tags": ["a"]}, {}]
     assert book.metadata.kernelspec.name == "python3"
     before = path.read_bytes()
@@ -81,9 +81,9 @@ def test_new_chapter_refuses_unknown_kinds(tmp_path: Path) -> None:
 
 
 def test_the_install_cell_does_nothing_outside_colab() -> None:
-    lines = notebooks.INSTALL.splitlines()
+    lines = rules.INSTALL.splitlines()
     assert [line for line in lines if not line.startswith(("#", "import", " ", "if"))] == [""]
-    assert lines[-1] == f"    %pip install -q git+{notebooks.REPOSITORY}"
+    assert lines[-1] == f"    %pip install -q git+{rules.REPOSITORY}"
     assert "google.colab" in lines[-2] and "google.colab" not in sys.modules
 
 
@@ -91,7 +91,7 @@ def test_the_address_is_that_of_the_package() -> None:
     import tomllib
 
     project = tomllib.loads(Path(__file__).parents[1].joinpath("pyproject.toml").read_text())["project"]
-    assert project["urls"]["Repository"] == notebooks.REPOSITORY
+    assert project["urls"]["Repository"] == rules.REPOSITORY
 
 
 # --- finding -------------------------------------------------------------------------------------------------------
@@ -238,80 +238,150 @@ def test_check_finds_what_is_not_clean(stored: Path, change: Callable[[Any], Non
     assert [message in line for line in notebooks.check([str(stored)])] == [True]
 
 
-# --- execute -------------------------------------------------------------------------------------------------------
+def many_lines(book: Any) -> None:
+    book.cells[4].source = "\n".join(["limit + 1"] * 26)
 
 
-def test_parameters_get_the_types_that_the_chapter_declares(tmp_path: Path) -> None:
-    given = {"profile": "smoke", "seeds": "[3, 4]", "recompute": "false", "lam": "1e-2", "limit": "7"}
-    typed = notebooks.typed_parameters(chapter(tmp_path), given)
-    assert typed == {"profile": "smoke", "seeds": [3, 4], "recompute": False, "lam": 0.01, "limit": 7}
-    assert notebooks.typed_parameters(chapter(tmp_path), {"recompute": "True"}) == {"recompute": True}
+def other_tags(book: Any) -> None:
+    book.cells[1].metadata = {"tags": ["install"]}
+
+
+def two_installs(book: Any) -> None:
+    book.cells[3].source = rules.INSTALL
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("change", "message"),
     [
-        ({"recomputed": "true"}, "no parameter 'recomputed'; it has: profile, seeds.*Did you mean 'recompute'"),
-        ({"recompute": "yes"}, "'recompute' takes true or false, not 'yes'"),
-        ({"recompute": "1"}, "'recompute' takes true or false, not '1'"),
-        ({"seeds": "3"}, r"'seeds' takes a list such as \[0, 1\], not '3'"),
-        ({"seeds": "[a]"}, "'seeds' takes a value of type int, not 'a'"),
-        ({"lam": "much"}, "'lam' takes a value of type float"),
-        ({"limit": "2.5"}, "'limit' takes a value of type int"),
-        ({"profile": "digit"}, "unknown profile 'digit'.*Did you mean 'digits'"),
+        (many_lines, "cell 4 has 26 lines; at most 25"),
+        (other_tags, "the install cell is missing or differs"),
+        (two_installs, "the install cell is missing or differs"),
     ],
 )
-def test_wrong_parameters_are_refused(tmp_path: Path, given: dict[str, str], message: str) -> None:
-    with pytest.raises(OptionError, match=message):
-        notebooks.typed_parameters(chapter(tmp_path), given)
+def test_check_looks_at_code_cells(stored: Path, change: Callable[[Any], None], message: str) -> None:
+    edit(stored, change)
+    assert [message in line for line in notebooks.check([str(stored)])] == [True]
 
 
-def test_execute_runs_with_the_given_values_into_another_folder(stored: Path, tmp_path: Path) -> None:
-    before, out = stored.read_bytes(), tmp_path / "deep" / "out"
-    arguments = ["execute", str(stored), "--profile", "smoke", "-p", "recompute=true", "-p", "seeds=[5]"]
-    assert notebooks.main([*arguments, "--out", str(out)]) == 0
-    assert stored.read_bytes() == before
-    shown = [o.data["text/plain"] for c in read(out / stored.name).cells for o in c.get("outputs", []) if "data" in o]
-    assert "('smoke', [5], True, 0.5, 3)" in shown
+@pytest.mark.parametrize(
+    ("page", "message"),
+    [
+        ('<script src="https://cdn.example.org/x.js"></script>', "loads from another server: https://cdn.example.org/x.js"),
+        ("<script>import('https://cdn.example.org/x.js')</script>", "loads from another server: https://cdn.example.org"),
+        ('<link rel="stylesheet" href="//cdn.example.org/x.css">', "loads from another server: //cdn.example.org/x.css"),
+        ("<style>@import 'https://cdn.example.org/x.css';</style>", "loads from another server: @import"),
+        ("<p style=\"background:url('https://cdn.example.org/x.png')\">x</p>", "loads from another server: url("),
+        ('<img alt="A cat." src="http://example.org/cat.png">', "loads from another server: http://example.org/cat.png"),
+        ('<iframe src="https://example.org"></iframe>', "loads from another server: https://example.org"),
+        ('<svg aria-label="A cat."><image href="https://example.org/cat.png"/></svg>', "loads from another server"),
+        ('<svg viewBox="0 0 9 9"><path d="M0 0h9"/></svg>', "has an <svg> without alt text"),
+        ('<div aria-label="A player"></div><svg viewBox="0 0 9 9"></svg>', "has an <svg> without alt text"),
+        ("<canvas></canvas>", "has an <canvas> without alt text"),
+    ],
+)
+def test_check_finds_strangers_and_bare_pictures(stored: Path, page: str, message: str) -> None:
+    edit(stored, lambda book: book.cells[4].outputs.append(html(page)))
+    found = notebooks.check([str(stored)])
+    assert len(found) == 1 and message in found[0]
+    edit(stored, lambda book: book.cells[4].outputs.pop())
+    edit(stored, lambda book: book.cells[0].update(source=f"# 98 Tiny\n\n{page}"))
+    found = notebooks.check([str(stored)])
+    assert len(found) == 1 and message in found[0]
 
 
-def test_nothing_runs_when_one_chapter_lacks_the_parameter(
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("![](cat.png)", "has an image without alt text"),
+        ("![A cat](https://example.org/cat.png)", "loads from another server"),
+        ("```{figure} cat.png\nA cat.\n```", "has a figure without alt text"),
+        (":::{figure} https://example.org/cat.png\n:alt: A cat.\n:::", "loads from another server"),
+    ],
+)
+def test_check_reads_the_markdown_pictures(stored: Path, text: str, message: str) -> None:
+    edit(stored, lambda book: book.cells[0].update(source=f"# 98 Tiny\n\n{text}"))
+    found = notebooks.check([str(stored)])
+    assert len(found) == 1 and message in found[0]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "![A cat](cat.png) and [a link](https://example.org/cat.png) and `![](https://example.org/x.png)`",
+        '<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="A cat."><path d="M0 0h9"/></svg>',
+        '<div role="img" aria-label="A cat."><svg viewBox="0 0 9 9"><path d="M.5 1.5h9"/></svg></div>',
+        '<svg aria-hidden="true"></svg><a href="https://example.org">x</a>',
+        "```{figure} cat.png\n:alt: A cat.\nA cat.\n```",
+        '```html\n<img src="https://example.org/x.png">\n```',
+    ],
+)
+def test_check_lets_described_pictures_and_links_pass(stored: Path, text: str) -> None:
+    edit(stored, lambda book: book.cells[0].update(source=f"# 98 Tiny\n\n{text}"))
+    assert notebooks.check([str(stored)]) == []
+
+
+def test_check_refuses_outputs_that_need_scripts_of_others(stored: Path) -> None:
+    widget = nbformat.v4.new_output("display_data", data={"application/vnd.jupyter.widget-view+json": {"model_id": "x"}})
+    edit(stored, lambda book: book.cells[4].outputs.append(widget))
+    assert ["needs scripts of others" in line for line in notebooks.check([str(stored)])] == [True]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CM ends at 64.7 %.",
+        "It is **0.5** points better.",
+        "The rate is .5 here.",
+        "- BWT: -21.4 points",
+        "| CM | 64.7 |\n|---|---|\n| ER | 3 |",
+        "```{admonition} Note\nCM ends at 64.7 %.\n```",
+        ":::{tip}\nCM ends at 64.7 %.\n:::",
+        "The paper says more. We measured 64.7 %.",
+        "Section 4.2 is long. It took 3.5 s.",
+        "<b>64.7</b>",
+        "CM is ahead by 3.5 points.",
+        "A quotation: “it is so”. We got 64.7 %.",
+    ],
+)
+def test_check_finds_numbers_typed_into_the_text(stored: Path, text: str) -> None:
+    edit(stored, lambda book: book.cells[0].update(source=f"# 98 Tiny\n\n{text}"))
+    found = notebooks.check([str(stored)])
+    assert len(found) == 1 and "cell 0 types a number: '" in found[0]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Drift is $2.5$, and $$x = 0.5$$ and\n\n\\begin{align*}\nx &= 0.5\n\\end{align*}",
+        "```{math}\n:label: x\nx = 0.5\n```",
+        "We set `lam=0.1` and ``tol = 0.5``.\n\n```python\nlam = 0.1\n```",
+        "The paper's Table 6 prints\n50.00 there.",
+        "| paper: accuracy |\n|---|\n| 64.6 ± 12.8 |",
+        "| | CM |\n|---|---|\n| as printed | 64.6 |",
+        'Their words: "about 0.5 points", and “0.7 more”.',
+        "> it ends at 64.7 %",
+        "## 4.2 Section\n\nSee section 4.2, sections 5.1 and 5.2, exercise 1.3, Figure 2.1, Python 3.11, §4.1 and torch 2.14.1.",
+        "`````{exercise} 4.2 ★★ A title\n:label: ex-04-2\n\nWrite it.\n`````",
+        "See [arXiv](https://arxiv.org/abs/2208.02048), <https://doi.org/10.1/3.4> and version 1.0.",
+        '<svg aria-label="x" viewBox="0 0 1.5 1.5"><path d="M.5 1.5h.01"/></svg>',
+        "The text is under CC BY 4.0. There are 1,000 images, 3 tasks and release 0.11.0.",
+    ],
+)
+def test_check_lets_equations_settings_and_the_paper_speak(stored: Path, text: str) -> None:
+    edit(stored, lambda book: book.cells[0].update(source=f"# 98 Tiny\n\n{text}"))
+    assert notebooks.check([str(stored)]) == []
+
+
+# --- command line --------------------------------------------------------------------------------------------------
+
+
+def test_a_bad_request_ends_with_exit_code_2(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    chapter(tmp_path / "book", name="01_first")
-    chapter(tmp_path / "book", [("code", "other: int = 1", ["parameters"])], name="02_second")
-    assert notebooks.main(["execute", "-p", "lam=1"]) == 2
-    captured = capsys.readouterr()
-    assert captured.err == "error: 02_second.ipynb has no parameter 'lam'; it has: other.\n"
-    assert captured.out == "" and not (tmp_path / "_build").exists()
-
-
-def test_a_failing_cell_ends_with_exit_code_1_and_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = chapter(tmp_path, [("md", "# T"), ("code", "1"), ("code", "{}['key']")])
-    assert notebooks.main(["execute", str(path), "--out", str(tmp_path / "out")]) == 1
-    assert "error: 98_tiny.ipynb: cell 2 raised KeyError: 'key'" in capsys.readouterr().err
-    assert (tmp_path / "out" / path.name).is_file()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["execute", "-p", "recompute"], "error: '-p recompute' is not of the form name=value\n"),
-        (["check", "77"], "error: no chapter '77'; there are: none.\n"),
-    ],
-)
-def test_bad_requests_end_with_exit_code_2(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    arguments: list[str],
-    message: str,
 ) -> None:
     (tmp_path / "book").mkdir()
     monkeypatch.chdir(tmp_path)
-    assert notebooks.main(arguments) == 2
-    assert capsys.readouterr().err == message
+    assert notebooks.main(["check", "77"]) == 2
+    assert capsys.readouterr().err == "error: no chapter '77'; there are: none.\n"
 
 
 def test_check_reports_on_the_command_line(stored: Path, capsys: pytest.CaptureFixture[str]) -> None:

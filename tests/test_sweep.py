@@ -1,5 +1,6 @@
 """Sweeps: what is made, what is passed over, and that no death on the way changes a result."""
 
+import errno
 import json
 import multiprocessing
 import os
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -54,16 +56,16 @@ def is_clean(folder):
 class Child:
     """The sweep of all wanted runs in a process (and process group) of its own, forked: torch is imported already."""
 
-    def __init__(self, folder, epochs, out):
+    def __init__(self, folder, epochs, out, jobs=1):
         self.out = out
-        self.process = multiprocessing.get_context("fork").Process(target=self.work, args=(folder, epochs))
+        self.process = multiprocessing.get_context("fork").Process(target=self.work, args=(folder, epochs, jobs))
         self.process.start()
         self.pid = self.process.pid
 
-    def work(self, folder, epochs):
+    def work(self, folder, epochs, jobs):
         os.setsid()
         try:
-            report = sweep.sweep(wanted(epochs), folder, jobs=1)
+            report = sweep.sweep(wanted(epochs), folder, jobs=jobs)
         except KeyboardInterrupt:
             sys.exit(1)
         self.out.write_text(report.text())
@@ -71,7 +73,7 @@ class Child:
 
     def code(self):
         """Wait for the end; the exit code."""
-        self.process.join(PATIENCE)
+        self.process.join(5 * PATIENCE)
         return self.process.exitcode
 
 
@@ -220,6 +222,16 @@ def test_a_lock_on_a_removed_file_is_none(tmp_path, monkeypatch):
         assert mine and len(opened) == 2 and os.fstat(opened[1]).st_ino == lock.stat().st_ino
 
 
+def test_a_file_system_without_locks_is_named(tmp_path, monkeypatch):
+    def no_locks(*_):
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(sweep.fcntl, "flock", no_locks)
+    how, why = sweep.attempt(wanted()[0], str(tmp_path))
+    assert how == "failed" and why.startswith("cannot lock ") and "needs a file system with locks" in why and "\n" not in why
+    assert not files(tmp_path)
+
+
 def test_tidy_removes_what_the_dead_left_and_nothing_else(tmp_path):
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
@@ -327,6 +339,67 @@ def test_a_sweep_killed_at_a_random_moment_and_run_again(tmp_path, undisturbed):
     assert out.read_text().startswith("4 runs: ") and len(workers) == 1 and not any(map(sweep._is_alive, workers))
 
 
+def under_fire(folder, out, epochs, kills, seed, epoch_time):
+    """Sweep with two workers until all runs are there, with so many `kill -9` on the way, to workers or to the sweep itself.
+
+    The moments: some checkpoint writes and up to two epochs after a worker has appeared, both drawn; with 0 writes it is hit
+    while it starts. A sweep that was killed, or in which a run failed because its worker was killed twice, is begun again.
+    """
+    draw, kinds = random.Random(seed), ["sweep"] * (kills // 3) + ["worker"] * (kills - kills // 3)
+    draw.shuffle(kinds)
+    child = Child(folder, epochs, out, jobs=2)
+    while kinds:
+        until(lambda pid=child.pid, alive=child.process.is_alive: workers_of(pid) or not alive())
+        for _ in range(draw.choice((0, 1, 1, 2, 3))):
+            before = writes(folder)
+            until(lambda before=before, alive=child.process.is_alive: writes(folder) != before or not alive())
+        time.sleep(draw.uniform(0, 2 * epoch_time))
+        if not child.process.is_alive():
+            assert child.code() == 1, f"the runs were done before {len(kinds)} of the kills: too little work"
+            child = Child(folder, epochs, out, jobs=2)
+            continue
+        victims = sorted(workers_of(child.pid)) if kinds[0] == "worker" else [child.pid]
+        if victims:
+            with suppress(ProcessLookupError):
+                os.kill(draw.choice(victims), signal.SIGKILL)
+                if kinds.pop(0) == "sweep":
+                    assert child.code() == -signal.SIGKILL
+                    child = Child(folder, epochs, out, jobs=2)
+    for _ in range(3):  # in the last one nothing was killed
+        if child.code() == 0:
+            return
+        child = Child(folder, epochs, out, jobs=2)
+    raise AssertionError("the sweep does not come to an end")
+
+
+def writes(folder):
+    """What changes whenever a checkpoint or a result is written."""
+    found = []
+    for path in folder.rglob("seed*"):
+        with suppress(FileNotFoundError):
+            found.append((path, path.stat().st_ino))
+    return sorted(found)
+
+
+def check_under_fire(tmp_path, epochs, kills, seed):
+    data, store = cm.datasets.load("digits"), tmp_path / "store"
+    undisturbed = [cm.run(one, data) for one in wanted(epochs)]
+    epoch_time = max(seconds for run in undisturbed for task in run.seconds_per_epoch for seconds in task)
+    under_fire(store, tmp_path / "out", epochs, kills, seed, epoch_time)
+    assert content_of(Store(store)) == content_of(undisturbed)
+    assert is_clean(store) and {path.suffix for path in files(store)} == {".json"}
+
+
+@pytest.mark.faults
+def test_four_kills_change_no_result(tmp_path):
+    check_under_fire(tmp_path, epochs=6, kills=4, seed=3)
+
+
+@pytest.mark.slow
+def test_twenty_kills_change_no_result(tmp_path):
+    check_under_fire(tmp_path, epochs=25, kills=20, seed=20)
+
+
 @pytest.mark.faults
 @pytest.mark.parametrize(
     ("number", "send"), [(signal.SIGTERM, os.kill), (signal.SIGINT, os.killpg)], ids=["SIGTERM", "Ctrl-C, which all get"]
@@ -407,6 +480,24 @@ def test_other_backends_of_joblib(tmp_path, monkeypatch, undisturbed):
     assert content_of(Store(tmp_path)) == undisturbed and is_clean(tmp_path)
     with pytest.raises(cm.OptionError, match="--budget works with --backend loky only"):
         sweep.sweep(wanted(), tmp_path, jobs=1, backend="threading", budget=20)
+
+
+@pytest.mark.engines
+def test_dask_makes_the_same_runs(tmp_path, monkeypatch, undisturbed):
+    """Two workers, processes of their own that start in another folder, of a scheduler that Dask's configuration names."""
+    dask, distributed = pytest.importorskip("dask"), pytest.importorskip("distributed")
+    monkeypatch.chdir(tmp_path)  # the store is named relative to it
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, local_directory=str(tmp_path / "dask")
+        ) as cluster,
+        dask.config.set({"scheduler-address": cluster.scheduler_address}),
+    ):
+        monkeypatch.chdir("/")
+        report = sweep.sweep(wanted(), os.path.relpath(tmp_path / "store"), jobs=2, backend="dask")
+    assert report.text() == "4 runs: 4 made, 0 already there"
+    store = tmp_path / "store"
+    assert content_of(Store(store)) == undisturbed and is_clean(store)
 
 
 def test_the_exit_code_comes_from_the_command_line(tmp_path, capsys):

@@ -1,12 +1,14 @@
 """Tables that stand in pages are those of the committed runs."""
 
 import math
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import cmlib as cm
-from cmlib import report
+from cmlib import board, claims, grids, report
 from cmlib.store import Store
 
 BOOK = Path(__file__).parents[1] / "book"
@@ -59,3 +61,84 @@ def test_blocks_are_filled_and_unknown_ones_refused(tmp_path, monkeypatch):
     assert page.read_text(encoding="utf-8") == "before\n\n% begin one\n\n| a |\n\n% end one\n\nafter\n"
     with pytest.raises(cm.StoreError, match="asks for the table 'two'; allowed: one"):
         report.with_tables("% begin two\n% end two")
+
+
+# -- the board ------------------------------------------------------------------------------------------------------------
+
+
+def keep(folder, method, seed, accuracy, profile="digits", dataset="digits", **more):
+    """A result file of a run in TIL whose accuracies are all the same; more: status, machine, or options."""
+    changes = {name: more.pop(name) for name in ("status", "machine") if name in more}
+    experiment = cm.Experiment(dataset, "til", method, seed, profile, **more)
+    R = [[accuracy if j <= i else None for j in range(5)] for i in range(5)]
+    run = cm.Run("x", experiment.to_dict(), R, None, [[1.0]] * 5, [1] * 5, {}, versions={"torch": "2"}, data={"digest": "d"})
+    run = replace(run, **{"machine": {"device": "cpu", "threads": 1}, **changes})
+    return Store(folder).save(replace(run, id=f"{method}-{seed}-{experiment.hash('d')}"), experiment, "d")
+
+
+def test_seeds_and_spreads_by_hand():
+    assert board.seeds_text([2, 0, 1, 5, 7, 8]) == "0-2, 5, 7-8" and board.seeds_text([]) == ""
+    assert board.spread([1.0, 3.0]) == "2.00 ± 1.00" and board.spread([1.0]) == "1.00" and board.spread([]) == "-"
+    assert board.markdown(["a|b", "c"], [["1", "2"]], 1) == "| a\\|b | c |\n|---|---:|\n| 1 | 2 |"
+
+
+def test_the_board_shows_every_run_once(tmp_path):
+    """A setting of the profile in the open table, others folded away; stopped runs apart; what made them when it differs."""
+    for seed, accuracy in enumerate((90.0, 92.0, 94.0)):
+        keep(tmp_path, "cm", seed, accuracy)
+    keep(tmp_path, "cm", 3, 10.0, status="stopped: the loss is not finite (task 1, epoch 1)")
+    keep(tmp_path, "naive", 0, 50.0, machine={"device": "a card", "threads": 2})
+    keep(tmp_path, "cm", 1, 93.0, lam=0.5)
+    keep(tmp_path, "cm", 0, 40.0, "mini", "cifar10")
+    text = board.runs_board(Store(tmp_path))
+    assert re.findall(r"### (.*)", text) == ["`digits`: digits, TIL", "`mini`: cifar10, TIL"]
+    rows = [line for line in text.splitlines() if re.match(r"\| [A-Z]", line)]
+    assert rows == [
+        "| Naive | B | 0 | 50.00 | 0.00 |",
+        "| CM | A | 0-2 and 1 stopped | 92.00 ± 1.63 | 0.00 ± 0.00 |",
+        "| CM | lam=0.5 | A | 1 | 93.00 | 0.00 |",
+        "| CM | A | 0 | 40.00 | 0.00 |",
+    ]
+    assert "{dropdown} 1 other setting (1 run)" in text
+    assert "- A: torch 2, cpu, 1 thread\n" in text and "- B: torch 2, a card, 2 threads" in text
+
+
+def test_coverage_counts_the_runs_of_the_grids(tmp_path):
+    """lam=0.1 of table 6 is the setting of table 1: one run counts in both."""
+    keep(tmp_path, "cm", 0, 90.0)
+    keep(tmp_path, "cm", 1, 90.0, status="stopped: the loss is not finite (task 1, epoch 1)")
+    keep(tmp_path, "cm", 7, 90.0)  # of no seed that is wanted
+    rows = {line.split(" | ")[0]: line for line in board.coverage(Store(tmp_path)).splitlines() if line.startswith("| `")}
+    assert list(rows) == [f"| `{name}`" for name in grids.names()]
+    assert "| 2 of 30 (1 stopped) | 0 of 20 | 0 of 50 |" in rows["| `table6`"] and "| 0 of 48 |" in rows["| `table5`"]
+    assert re.search(r"\| 2 of \d+ \(1 stopped\) \| 0 of \d+ \| 0 of \d+ \|$", rows["| `table1`"])
+
+
+def test_table_1_stands_beside_the_printed_one(tmp_path):
+    keep(tmp_path, "cm", 0, 40.0, "mini", "cifar10")
+    keep(tmp_path, "cm", 1, 42.0, "mini", "cifar10")
+    keep(tmp_path, "er", 0, 0.0, "mini", "cifar10", status="stopped: the loss is not finite (task 1, epoch 1)")
+    text = board.beside_the_paper(Store(tmp_path))
+    mini = text.split("### ")[1]
+    assert "| TIL | CM | 92.72 ± 1.33 | 41.00 ± 1.00 | -2.09 ± 0.71 | 0.00 ± 0.00 | 2 |" in mini
+    assert "| TIL | ER | 90.56 ± 0.64 | stopped | -2.95 ± 0.67 | stopped | 0, 1 stopped |" in mini
+    assert "| TIL | Naive | 67.00 ± 4.98 | not run yet | -34.60 ± 7.39 | not run yet | 0 |" in mini
+    assert "2 other scale" in mini and "| CIL | CM | 64.64 ± 12.78 | not run yet | -18.71 ± 10.84 ! |" in mini
+    assert re.findall(r"### (.*)", text) == [
+        "`mini`: cifar10",
+        *(f"`paper`: {d}" for d in ("cifar10", "cifar100", "tiny-imagenet")),
+    ]
+
+
+def test_verdicts_are_those_of_the_claims(tmp_path):
+    text = board.verdicts(Store(tmp_path))
+    rows = [line for line in text.splitlines() if line.startswith('| "')]
+    assert len(rows) == len(claims.load())
+    expected = [(one.paper.verdict, one.ours.verdict) for one in claims.judge("digits", [Store(tmp_path)])]
+    assert [tuple(row.split(" | ")[1:3]) for row in rows] == expected
+    held = sum(paper == "holds" for paper, _ in expected)
+    assert f"- The paper's own numbers: {held} holds" in text
+
+
+def test_an_empty_store_has_a_board(tmp_path):
+    assert board.runs_board(Store(tmp_path)) == "Nothing: not run yet."

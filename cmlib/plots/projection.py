@@ -132,7 +132,7 @@ html[data-theme=dark] .cm-gem,html[theme=dark] .cm-gem,body[data-jp-theme-light=
 {--cm-ink:#d0d0d0;--cm-edge:#999;--cm-paper:#14181e}
 .cm-gem svg{display:block;width:100%;height:auto;border:1px solid var(--cm-edge);border-radius:.5em;box-sizing:border-box;
 background:none!important}
-.cm-gem path:not(.cm-no){fill:none;stroke-width:3.4;stroke-linecap:round;stroke-linejoin:round}
+.cm-gem path{stroke-width:3.4;stroke-linecap:round;stroke-linejoin:round}
 .cm-gem .cm-no{stroke:none;fill-opacity:.14}
 .cm-gem .cm-now{stroke:var(--cm-ink)}
 .cm-gem .cm-dash{stroke:var(--cm-ink);stroke-width:2;stroke-dasharray:6 4}
@@ -240,10 +240,10 @@ def _script(name: str, vectors: Mapping[str, Vector], margin: float) -> str:
 def _drawing(vectors: Mapping[str, Vector], step: Vector, said: str) -> str:
     """The plane at its start, as it also stays without scripts."""
     parts = [f'<path class="cm-no" data-v="{k}-ban" fill="{_colour(k)}" d="{_ban(v)}"/>' for k, v in vectors.items() if k != "g"]
-    parts.append(f'<path class="cm-step" data-v="step" stroke="{task_colour(2)}" d="{_shaft(step, 0.36)}"/>')
+    parts.append(f'<path class="cm-step" fill="none" data-v="step" stroke="{task_colour(2)}" d="{_shaft(step, 0.36)}"/>')
     for k, v in vectors.items():
         kind = 'class="cm-dash"' if k == "g" else f'stroke="{_colour(k)}"'
-        parts.append(f'<path {kind} data-v="{k}-arrow" d="{_shaft(v, 0.28)}"/>')
+        parts.append(f'<path {kind} fill="none" data-v="{k}-arrow" d="{_shaft(v, 0.28)}"/>')
     parts += [_handle(k, v) for k, v in vectors.items()]
     return f'<svg viewBox="0 0 {2 * HALF} {2 * HALF}" role="group" aria-label="{said}">{"".join(parts)}</svg>'
 

@@ -1,0 +1,115 @@
+"""The checks of chapter 8: right answers pass, typical wrong ones get the right words, nothing raises."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import rankdata
+
+import cmlib as cm
+
+Answer = Callable[..., Any]
+
+
+def said(capsys: pytest.CaptureFixture[str], check: Callable[[Any], None], answer: Any) -> str:
+    check(answer)
+    return capsys.readouterr().out.strip()
+
+
+def not_written(*_: Any) -> Any:
+    raise NotImplementedError
+
+
+def ranks(scores: Any) -> Any:
+    return rankdata(-np.asarray(scores), axis=0).mean(1)
+
+
+def ranks_by_counting(scores: Any) -> Any:
+    above = (scores[None] > scores[:, None]).sum(1)  # [M, seeds]: methods ahead of this one
+    ties = (scores[None] == scores[:, None]).sum(1) - 1
+    return (1 + above + ties / 2).mean(1).tolist()
+
+
+def ended(runs: Any) -> dict[int, float]:
+    return {run.seed: run.accuracy for run in runs if run.status == "finished"}
+
+
+def gaps(first: Any, second: Any, find: Any) -> dict[int, float]:
+    a, b = ended(find(first, any_seed=True)), ended(find(second, any_seed=True))
+    return {seed: a[seed] - b[seed] for seed in sorted(a.keys() & b.keys())}
+
+
+def by_position(first: Any, second: Any, find: Any) -> dict[int, float]:
+    pairs = zip(find(first), find(second), strict=False)
+    return {a.seed: a.accuracy - b.accuracy for a, b in pairs}
+
+
+def with_stopped(first: Any, second: Any, find: Any) -> dict[int, float]:
+    a, b = ({run.seed: run.accuracy for run in find(one)} for one in (first, second))
+    return {seed: a[seed] - b[seed] for seed in a.keys() & b.keys()}
+
+
+SMALLEST = [0.5, 0.25, 0.125, 0.0625, 0.03125]
+RIGHT: dict[str, list[tuple[Answer, int]]] = {
+    "08_1": [(lambda: SMALLEST, 11), (lambda: np.array(SMALLEST), 11), (lambda: tuple(2.0 ** (1 - n) for n in range(2, 7)), 11)],
+    "08_2": [(ranks, 30), (ranks_by_counting, 30)],
+    "08_3": [(gaps, 47)],
+}
+WRONG: dict[str, list[tuple[Answer, str]]] = {
+    "08_1": [
+        (lambda: [p / 2 for p in SMALLEST], "counts one side alone"),
+        (lambda: [0.05] * 5, "each further seed makes the smallest p smaller"),
+        (lambda: [1 / n for n in range(2, 7)], "the smallest p with 3 seeds should be 0.25, got 0.3333"),
+        (lambda: SMALLEST[:3], "must have 5 numbers, got 3"),
+        (lambda: 0.25, "must be a list, got float"),
+        (lambda: ["a"] * 5, "must hold numbers"),
+        (lambda: [0.5, 0.25, 0.125, 0.0625, 0.0], "above 0 and is at most 1"),
+    ],
+    "08_2": [
+        (lambda scores: rankdata(scores, axis=0).mean(1), "rank 1 went to the lowest score"),
+        (lambda scores: rankdata(-scores.mean(1)), "the mean scores were ranked"),
+        (lambda scores: rankdata(-scores, method="min", axis=0).mean(1), "tied methods got the best of their ranks"),
+        (lambda scores: rankdata(-scores, method="ordinal", axis=0).mean(1), "tied methods got different ranks"),
+        (lambda scores: ranks(scores) - 1, "ranks were counted from 0"),
+        (lambda scores: rankdata(-scores, axis=0).sum(1), "added up, not averaged"),
+        (lambda scores: rankdata(-scores, axis=0).mean(0), "must have shape [4], one a method"),
+        (lambda scores: scores.mean(1), "the mean ranks should be"),
+        (lambda scores: [None] * len(scores), "the mean ranks should be"),
+        (lambda scores: {"a": 1}, "must hold numbers, got dict"),
+        (lambda scores: np.sort(scores.T, axis=1).cumsum() * 0, "must have shape [4]"),
+        (lambda scores: scores.sort(0) or ranks(scores), "must stay as they are"),
+    ],
+    "08_3": [
+        (by_position, "the seeds that both have finished are [1, 4]"),
+        (with_stopped, "seed 1 stopped"),
+        (lambda a, b, find: {seed: -gap for seed, gap in gaps(a, b, find).items()}, "wrong sign: first minus second"),
+        (lambda a, b, find: list(gaps(a, b, find).values()), "must be a mapping of seeds to gaps, got list"),
+        (lambda a, b, find: gaps(a, a, find), "must be asked for both experiments"),
+        (lambda a, b, find: {k: v + 1 for k, v in gaps(a, b, find).items()}, "the gap of seed 0 should be 2, got 3"),
+        (lambda a, b, find: gaps(a, b, find)[7], "your answer raised KeyError"),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_a_stub_is_not_started(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    number = f"{int(name[:2])}.{name[-1]}"
+    for nothing in (not_written, None):
+        assert said(capsys, getattr(cm.checks, f"ch{name}"), nothing) == f"{number}: not started"
+
+
+@pytest.mark.parametrize(("name", "k"), [(name, k) for name, answers in RIGHT.items() for k in range(len(answers))])
+def test_right_answers(capsys: pytest.CaptureFixture[str], name: str, k: int) -> None:
+    answer, count = RIGHT[name][k]
+    assert said(capsys, getattr(cm.checks, f"ch{name}"), answer) == f"OK {int(name[:2])}.{name[-1]} ({count} tests)"
+
+
+@pytest.mark.parametrize(("name", "k"), [(name, k) for name, answers in WRONG.items() for k in range(len(answers))])
+def test_wrong_answers(capsys: pytest.CaptureFixture[str], name: str, k: int) -> None:
+    answer, words = WRONG[name][k]
+    line = said(capsys, getattr(cm.checks, f"ch{name}"), answer)
+    assert line.startswith(f"Not yet {int(name[:2])}.{name[-1]}: ") and "\n" not in line
+    assert words in line and " Hint: " in line

@@ -1,0 +1,105 @@
+"""The checks of chapter 10: right answers pass, typical wrong ones get the right words, nothing raises."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cmlib as cm
+
+Answer = Callable[..., Any]
+
+
+def said(capsys: pytest.CaptureFixture[str], check: Callable[[Any], None], answer: Any) -> str:
+    check(answer)
+    return capsys.readouterr().out.strip()
+
+
+def not_written(*_: Any) -> Any:
+    raise NotImplementedError
+
+
+def costs(t: int) -> float:
+    return 3 + 4 * t / 3
+
+
+def ratio(a: Any, b: Any, warm_up: int) -> float:
+    return statistics.median(x / y for x, y in list(zip(a, b, strict=True))[warm_up:])
+
+
+def growth(runs: Any, of: Callable[..., float] = min, over: Callable[..., float] = statistics.median, last: int = -1) -> float:
+    ended = [run.seconds_per_epoch for run in runs if run.status == "finished"]
+    return over([of(seconds[last]) / of(seconds[0]) for seconds in ended])
+
+
+RIGHT: dict[str, list[tuple[Answer, int]]] = {
+    "10_1": [(lambda: [costs(t) for t in range(5)], 15), (lambda: np.array([costs(t) for t in range(5)]), 15)],
+    "10_2": [(ratio, 18), (lambda a, b, w: np.median(np.array(a[w:]) / np.array(b[w:])), 18)],
+    "10_3": [(growth, 16)],
+}
+WRONG: dict[str, list[tuple[Answer, str]]] = {
+    "10_1": [
+        (lambda: [costs(t) - 2 for t in range(5)], "the support set is missing"),
+        (lambda: [costs(t) - 2 + 0.1 for t in range(5)], "counted once an epoch"),
+        (lambda: [3 + 2 * t for t in range(5)], "the past model was counted at full price"),
+        (lambda: [3 + t for t in range(5)], "the past model is missing"),
+        (lambda: [costs(t + 1) for t in range(5)], "task 1 already has a past task"),
+        (lambda: [1000 * costs(t) for t in range(5)], "images, not epochs"),
+        (lambda: [costs(t) / 3 for t in range(5)], "ratios to CM's own first task"),
+        (lambda: [3, 4, 5, 6, 8], "the cost of task 2 should be 4.333, got 4"),
+        (lambda: [3.0] * 4, "must have 5 numbers"),
+        (lambda: 3.0, "must be a list, got float"),
+        (lambda: ["3"] * 5, "must hold numbers"),
+    ],
+    "10_2": [
+        (lambda a, b, w: ratio(a, b, 0), "the warm-up was not left out"),
+        (lambda a, b, w: ratio(a[:-w], b[:-w], 0), "the last rounds were left out"),
+        (lambda a, b, w: sum(a[w:]) / sum(b[w:]), "the means were divided"),
+        (lambda a, b, w: statistics.median(a[w:]) / statistics.median(b[w:]), "the medians were divided"),
+        (lambda a, b, w: statistics.fmean(x / y for x, y in zip(a[w:], b[w:], strict=True)), "the mean of the ratios"),
+        (lambda a, b, w: ratio(b, a, w), "b was divided by a"),
+        (lambda a, b, w: min(a[w:]) / min(b[w:]), "the fastest times were divided"),
+        (lambda a, b, w: 3.0, "the median ratio should be"),
+        (lambda a, b, w: [ratio(a, b, w)], "must be a number, got list"),
+    ],
+    "10_3": [
+        (lambda runs: growth(runs, over=statistics.fmean), "the mean over the runs was taken"),
+        (lambda runs: growth(runs, of=statistics.fmean), "the mean epoch was taken"),
+        (lambda runs: growth(runs, of=lambda seconds: seconds[0]), "the first epoch was taken"),
+        (lambda runs: growth(runs, of=max), "the slowest epoch was taken"),
+        (lambda runs: 1 / growth(runs), "the first task was divided by the last"),
+        (lambda runs: growth(runs, last=1), "the second task stands in for the last"),
+        (
+            lambda runs: statistics.median(min(run.seconds_per_epoch[-1]) / min(run.seconds_per_epoch[0]) for run in runs),
+            "the run that stopped was counted",
+        ),
+        (lambda runs: 17.0, "the growth of 3 runs should be 3, got 17"),
+        (lambda runs: runs[99], "your answer raised IndexError"),
+        (lambda runs: None, "must be a number, got NoneType"),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_a_stub_is_not_started(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    number = f"{int(name[:2])}.{name[-1]}"
+    for nothing in (not_written, None):
+        assert said(capsys, getattr(cm.checks, f"ch{name}"), nothing) == f"{number}: not started"
+
+
+@pytest.mark.parametrize(("name", "k"), [(name, k) for name, answers in RIGHT.items() for k in range(len(answers))])
+def test_right_answers(capsys: pytest.CaptureFixture[str], name: str, k: int) -> None:
+    answer, count = RIGHT[name][k]
+    assert said(capsys, getattr(cm.checks, f"ch{name}"), answer) == f"OK {int(name[:2])}.{name[-1]} ({count} tests)"
+
+
+@pytest.mark.parametrize(("name", "k"), [(name, k) for name, answers in WRONG.items() for k in range(len(answers))])
+def test_wrong_answers(capsys: pytest.CaptureFixture[str], name: str, k: int) -> None:
+    answer, words = WRONG[name][k]
+    line = said(capsys, getattr(cm.checks, f"ch{name}"), answer)
+    assert line.startswith(f"Not yet {int(name[:2])}.{name[-1]}: ") and "\n" not in line
+    assert words in line and " Hint: " in line

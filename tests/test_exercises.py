@@ -1,0 +1,244 @@
+"""Every exercise of every chapter: the stub is not started, the folded solution passes, planted wrong answers get their hint.
+
+The wrong answers of chapter NN stand in tests/test_checks_chapterNN.py, as WRONG = {"NN_k": [(answer, words of the hint), ...]}.
+A cell of a chapter is run here together with those earlier cells that define the names it uses, and no others.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import importlib
+import importlib.util
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+
+from cmlib import checks, notebooks
+
+BOOK = Path(__file__).resolve().parents[1] / "book"
+CHAPTERS = notebooks.chapters(folder=BOOK)
+STARS = {1: "★", 2: "★★", 3: "★★★"}
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """Exercise k of a chapter; the numbers are those of its cells."""
+
+    path: Path
+    k: int
+    title: str
+    stub: int  # the cell that calls the check of the stub
+    solution: int  # the cell that calls the check of the solution
+
+    @property
+    def key(self) -> str:
+        return f"{self.path.name[:2]}_{self.k}"
+
+    @property
+    def number(self) -> str:
+        return f"{int(self.path.name[:2])}.{self.k}"
+
+
+def cells_of(path: Path) -> list[Any]:
+    return list(notebooks.read(path).cells)
+
+
+def exercises(path: Path) -> Iterator[Exercise]:
+    """The exercises of a chapter, each from its directive to the end of its solution."""
+    cells, chapter = cells_of(path), path.name[:2]
+    for start, cell in enumerate(cells):
+        for title, k in re.findall(rf"\{{exercise\}} (.*)\n:label: ex-{chapter}-(\d)\b", cell.source):
+            call = f"cm.checks.ch{chapter}_{k}("
+            begin = place(cells, start, f"{{solution-start}} ex-{chapter}-{k}")
+            end = place(cells, begin, "{solution-end}")
+            yield Exercise(path, int(k), title, place(cells[:begin], start, call), place(cells[:end], begin, call))
+
+
+def place(cells: list[Any], after: int, text: str) -> int:
+    found = [k for k, cell in enumerate(cells) if k > after and text in cell.source]
+    assert found, f"after cell {after} no cell holds {text}"
+    return found[0]
+
+
+FOUND = [(path, list(exercises(path))) for path in CHAPTERS]
+ALL = [one for _, found in FOUND for one in found]
+
+
+# --- running a cell with what it needs -----------------------------------------------------------------------------
+
+
+def parse(cell: Any) -> ast.Module | None:
+    try:
+        return ast.parse(cell.source) if cell.cell_type == "code" else None
+    except SyntaxError:  # the install cell has a magic inside a block
+        return None
+
+
+SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+
+@dataclass
+class Names:
+    """What a cell defines, what it needs from others while it runs, all it uses then, and what its functions need when called."""
+
+    bound: set[str]
+    now: set[str]
+    used: set[str]
+    later: dict[str, set[str]]  # by the function's name; lambdas have none and count as used
+
+
+def names_of(tree: ast.Module) -> Names:
+    found = Names(set(), set(), set(), {})
+    for statement in tree.body:
+        read(statement, found)
+    return found
+
+
+def read(node: ast.AST, found: Names) -> None:
+    """Take in a node as Python runs it: what an assignment reads comes before what it writes."""
+    if isinstance(node, SCOPES):
+        for part in [*getattr(node, "decorator_list", []), *getattr(node, "bases", [])]:
+            read(part, found)
+        name = getattr(node, "name", "")
+        found.later[name] = found.later.get(name, set()) | (loads(node) - stores(node))
+        found.bound |= {name} - {""}
+    elif isinstance(node, COMPREHENSIONS):
+        use(loads(node) - stores(node), found)
+    elif isinstance(node, ast.Import | ast.ImportFrom):
+        found.bound |= {(alias.asname or alias.name).split(".")[0] for alias in node.names}
+    elif isinstance(node, ast.Name):
+        if isinstance(node.ctx, ast.Store):
+            found.bound.add(node.id)
+        else:
+            use({node.id}, found)
+    else:
+        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+            use({node.target.id}, found)
+        parts = list(ast.iter_child_nodes(node))
+        first = [part for part in parts if part is getattr(node, "value", None) or part is getattr(node, "iter", None)]
+        for part in [*first, *(part for part in parts if part not in first)]:
+            read(part, found)
+
+
+def use(names: set[str], found: Names) -> None:
+    found.used |= names
+    found.now |= names - found.bound
+
+
+def loads(node: ast.AST) -> set[str]:
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+
+
+def stores(node: ast.AST) -> set[str]:
+    inner = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    inner |= {n.arg for n in ast.walk(node) if isinstance(n, ast.arg)}
+    return inner | {n.name for n in ast.walk(node) if isinstance(n, ast.FunctionDef | ast.ClassDef) and n is not node}
+
+
+def needed(cells: list[Any], last: int) -> list[int]:
+    """The cells to run, in order: `last`, and for each name that is used the nearest cell above that defines it.
+
+    A name used inside a function is looked up when the function is called, so for it every cell up to `last` counts.
+    """
+    names = {k: names_of(tree) for k, cell in enumerate(cells[: last + 1]) if (tree := parse(cell)) is not None}
+    wanted: set[int] = set()
+    todo: list[tuple[str, int]] = []  # a name, and the cell above which it is looked for
+    called: set[tuple[str, int]] = set()
+
+    def run(k: int) -> None:
+        wanted.add(k)
+        todo.extend((name, k) for name in names[k].now)
+        for name in names[k].later.keys() & {"", *names[k].used}:
+            call(name, k)
+
+    def call(name: str, k: int) -> None:
+        if (name, k) not in called:
+            called.add((name, k))
+            todo.extend((inner, last + 1) for inner in names[k].later[name])
+
+    run(last)
+    while todo:
+        name, limit = todo.pop()
+        above = [k for k in names if k < limit and name in names[k].bound]
+        if name not in dir(builtins) and above:
+            if above[-1] not in wanted:
+                run(above[-1])
+            if name in names[above[-1]].later:
+                call(name, above[-1])
+    return sorted(wanted)
+
+
+def last_line(exercise: Exercise, cell: int, capsys: pytest.CaptureFixture[str]) -> str:
+    """Run a cell of a chapter, and what it needs, as the notebook would; the last line it prints."""
+    cells, space = cells_of(exercise.path), {"__name__": "__main__"}
+    for k in needed(cells, cell):
+        capsys.readouterr()
+        exec(compile(cells[k].source, f"{exercise.path.name}, cell {k}", "exec"), space)
+    return capsys.readouterr().out.strip().splitlines()[-1]
+
+
+# --- the tests -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("path", "found"), FOUND, ids=[path.stem for path in CHAPTERS])
+def test_a_chapter_has_three_exercises_of_rising_difficulty(path: Path, found: list[Exercise]) -> None:
+    assert [one.k for one in found] == [1, 2, 3]
+    for one in found:
+        assert re.findall("★+", one.title) == [STARS[one.k]], one.title
+
+
+@pytest.mark.parametrize("exercise", ALL, ids=lambda one: one.key)
+def test_exercise(exercise: Exercise, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(BOOK)  # where notebooks run
+    number = exercise.number
+    assert last_line(exercise, exercise.stub, capsys) == f"{number}: not started"
+    passed = re.fullmatch(rf"OK {re.escape(number)} \((\d+) tests\)", last_line(exercise, exercise.solution, capsys))
+    assert passed and int(passed[1]) >= 5, "a solution passes at least five tests"
+    wrong = wrong_answers(exercise)
+    assert len(wrong) >= 3, f"WRONG[{exercise.key!r}] needs at least three answers"
+    check = getattr(checks, f"ch{exercise.key}")
+    for answer, words in wrong:
+        assert check(answer) is None
+        line = capsys.readouterr().out.strip()
+        assert line.startswith(f"Not yet {number}: ") and "Hint: " in line and "\n" not in line
+        assert words in line
+
+
+def wrong_answers(exercise: Exercise) -> list[tuple[Any, str]]:
+    name = f"test_checks_chapter{exercise.key[:2]}"
+    assert importlib.util.find_spec(name), f"tests/{name}.py is missing"
+    table = getattr(importlib.import_module(name), "WRONG", {})
+    assert exercise.key in table, f"tests/{name}.py has no WRONG[{exercise.key!r}]"
+    return list(table[exercise.key])
+
+
+@pytest.mark.parametrize("exercise", ALL, ids=lambda one: one.key)
+def test_what_the_page_shows_is_compared_when_chapters_run(exercise: Exercise) -> None:
+    cells = cells_of(exercise.path)
+    for k, words in ((exercise.stub, f"{exercise.number}: not started"), (exercise.solution, f"OK {exercise.number} (")):
+        assert words in "".join(output.get("text", "") for output in cells[k].outputs), f"cell {k}"
+        assert "nbval-check-output" in cells[k].metadata.get("tags", []), f"cell {k}"
+
+
+@pytest.mark.parametrize(
+    ("sources", "cells"),
+    [
+        (["import numpy as np", "a = 1", "a = 2", "np.sqrt(a)"], [0, 2, 3]),
+        (["def f(x):\n    return g(x)", "x = 9", "def g(x):\n    b = 3\n    return x + b", "b = 7", "f(1)"], [0, 2, 4]),
+        (["R = 1", "R = R + 1", "x = 5", "[x for x in range(R)]"], [0, 1, 3]),
+        (["R = 1", "R = 2\nR += 1", "for R in range(3):\n    print(R)", "print(R)"], [2, 3]),
+        (["R = 1", "R += 1", "print(R)"], [0, 1, 2]),
+        (["%matplotlib", "a = 1", "lambda: a"], [1, 2]),
+        (["a = 1", "b = 2", "def f():\n    return a\ndef g():\n    return b", "f()"], [0, 2, 3]),
+        (["a = 1", "def f():\n    return a\nf()", "def g():\n    return f()", "g"], [0, 1, 2, 3]),
+    ],
+)
+def test_the_cells_are_found_that_define_what_a_cell_uses(sources: list[str], cells: list[int]) -> None:
+    assert needed([nbformat.v4.new_code_cell(source) for source in sources], len(sources) - 1) == cells
