@@ -154,7 +154,8 @@ LOOK = """(root, control) => {
     if (own && own.contains(e) || e.matches('style, script') || !e.checkVisibility()) continue;
     const text = [...e.childNodes].filter(n => n.nodeType === 3).map(n => n.textContent.trim()).join('');
     const shape = [...e.attributes].filter(a => !/^(aria-|id$|name$|value$)/.test(a.name)).map(a => a.value).join();
-    seen.push(e.tagName + text + shape + (e.matches('input, select') ? [e.value, e.checked] : ''));
+    const state = e.type === 'radio' ? '' : e.type === 'checkbox' ? e.checked : e.matches('input, select') ? e.value : '';
+    seen.push(e.tagName + text + shape + state);
   }
   return seen.join('|');
 }"""
@@ -195,10 +196,12 @@ def changes(root: Any, control: Any, action: Callable[[], Any], wait: int = 300)
 
 
 def use_range(root: Any, control: Any, otherwise: str) -> None:
-    control.press("Home")
-    assert changes(root, control, lambda: control.press("End")), otherwise
-    value = control.input_value()
-    assert value != control.get_attribute("min") and changes(root, control, lambda: control.press("Home")), otherwise
+    """By moving it and by the keyboard."""
+    low, high = (control.get_attribute(name) for name in ("min", "max"))
+    control.fill(low)
+    assert changes(root, control, lambda: control.fill(high)), otherwise
+    assert changes(root, control, lambda: control.press("Home")), f"{otherwise} (keys)"
+    assert control.input_value() == low, f"{otherwise} (keys)"
 
 
 def use_number(root: Any, control: Any, otherwise: str) -> None:

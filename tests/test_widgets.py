@@ -173,6 +173,20 @@ def test_names_are_text_and_labels_are_needed() -> None:
         widgets.matrix_presets(2)
 
 
+def light(colour: str) -> float:
+    parts = np.array([int(colour[k : k + 2], 16) for k in (1, 3, 5)]) / 255
+    return float(np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4) @ [0.2126, 0.7152, 0.0722])
+
+
+def test_numbers_can_be_read_on_every_colour() -> None:
+    for percent in range(101):
+        page = widgets.matrix_editor({"a": np.full((2, 2), percent)}).html
+        found = re.search(r"background:(#\w{6});color:(#\w{6})", page)
+        assert found
+        low, high = sorted(map(light, found.groups()))
+        assert (high + 0.05) / (low + 0.05) >= 4.5, percent
+
+
 # -- the space -----------------------------------------------------------------------------------------------------------
 
 
