@@ -29,7 +29,7 @@ def distances(e: Tensor, c: Tensor, kind: str = "euclidean") -> Tensor:
 
     `kind`: `euclidean` (the paper's, not squared), `squared`, or `cosine` (one minus the cosine).
 
-    Built in chapter 4, before eq. 2.
+    Built in chapter 3, again in chapter 4, before eq. 2.
     """
     if kind == "cosine":
         return 1.0 - F.normalize(e, dim=-1) @ F.normalize(c, dim=-1).T  # [B, K]
@@ -42,7 +42,7 @@ def class_centroids(e: Tensor, y: Tensor, classes: int) -> Tensor:
 
     Gradient flows through every support embedding. A class without a sample has no mean: CmlibError (checked on the CPU).
 
-    Built in chapter 4, eq. 1.
+    Built in chapter 3, again in chapter 4, eq. 1.
     """
     one_hot = F.one_hot(y, classes).to(e.dtype)  # [S, K]
     counts = one_hot.sum(0)  # [K]
@@ -55,7 +55,7 @@ def class_centroids(e: Tensor, y: Tensor, classes: int) -> Tensor:
 def log_probabilities(e: Tensor, c: Tensor, kind: str = "euclidean") -> Tensor:
     """Log of the softmax over minus the distances (eq. 2). [B, E], [K, E] -> [B, K]
 
-    Built in chapter 4, eq. 2.
+    Built in chapter 3, again in chapter 4, eq. 2.
     """
     return F.log_softmax(-distances(e, c, kind), dim=-1)
 
@@ -83,6 +83,6 @@ def drift(past: Tensor, current: Tensor, of: Tensor | None = None) -> Tensor:
 def predict(e: Tensor, c: Tensor, kind: str = "euclidean") -> Tensor:
     """The class with the nearest centroid (eq. 6). [B, E], [K, E] -> [B]
 
-    Built in chapter 4, eq. 6.
+    Built in chapter 3, again in chapter 4, eq. 6.
     """
     return distances(e, c, kind).argmin(-1)

@@ -20,7 +20,7 @@ def _matrix(R: ArrayLike) -> NDArray[np.float64]:
 def accuracy(R: ArrayLike) -> float:
     """Mean accuracy over all tasks after the last one: the mean of the last row.
 
-    Built in chapter 1 (paper, section 5.1).
+    Built in chapter 2 (paper, section 5.1).
     """
     return float(_matrix(R)[-1].mean())
 
@@ -28,7 +28,7 @@ def accuracy(R: ArrayLike) -> float:
 def bwt(R: ArrayLike) -> float:
     """Backward transfer by the paper's formula: the mean of R[i, j] - R[j, j] over ALL i > j. 0 for a single task.
 
-    Built in chapter 1 (paper, section 5.1).
+    Built in chapter 2 (paper, section 5.1).
     """
     matrix = _matrix(R)
     i, j = np.tril_indices(len(matrix), k=-1)
@@ -40,7 +40,7 @@ def bwt_final(R: ArrayLike) -> float:
 
     This is what the paper's tables (and Avalanche's `StreamBWT`) hold, although the paper prints the formula of `bwt`.
 
-    Built in chapter 1.
+    Built in chapter 2.
     """
     matrix = _matrix(R)
     return float((matrix[-1, :-1] - np.diag(matrix)[:-1]).mean()) if len(matrix) > 1 else 0.0
@@ -49,6 +49,6 @@ def bwt_final(R: ArrayLike) -> float:
 def learning_accuracy(R: ArrayLike) -> float:
     """Mean accuracy on each task right after it was learned: the mean of the diagonal.
 
-    Built in chapter 1.
+    Built in chapter 2.
     """
     return float(np.diag(_matrix(R)).mean())
