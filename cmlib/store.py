@@ -12,6 +12,7 @@ import os
 import re
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -173,7 +174,8 @@ def write_atomically(path: Path, content: bytes) -> None:
         temporary.write_bytes(content)
         os.replace(temporary, path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # the folder itself may be the trouble
+            temporary.unlink()
         raise StoreError(f"cannot write {path}: {error.strerror}") from None
 
 

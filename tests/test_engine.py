@@ -192,6 +192,12 @@ def test_a_write_that_fails_leaves_nothing(tmp_path, monkeypatch):
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
+def test_a_folder_that_is_a_file_is_one_line(tmp_path):
+    (tmp_path / "a").write_text("not a folder")
+    with pytest.raises(cm.StoreError, match=r"cannot write .*run\.json"):
+        stores.write_atomically(tmp_path / "a" / "run.json", b"{}")
+
+
 def test_load_or_run_finds_stored_and_committed_runs(digits, tmp_path, monkeypatch):
     experiment = cm.Experiment(method="naive", **TINY)
     made = cm.load_or_run(experiment, store=tmp_path / "mine", data=digits)
