@@ -49,6 +49,7 @@ book: env
 publish-results: env
 	$(PY) -m cmlib.cli publish
 	$(PY) -m cmlib.cli tables
+	$(PY) -m cmlib.plots.hero
 
 ## repo            SLUG=owner/name: change the public address everywhere
 repo:

@@ -73,6 +73,8 @@ def _describe(made: Any) -> str:
     lines = [made.id]
     if made.status != "finished":
         lines.append(made.status)
+    tasks = ", ".join(str(j + 1) for j in range(len(made.R)))
+    lines.append(f"accuracy in percent; a row: after that task, a column: on task {tasks}")
     for i, row in enumerate(made.R):
         cells = "  ".join("     -" if value is None else f"{value:6.2f}" for value in row)
         lines.append(f"after task {i + 1}  {cells}")

@@ -1,4 +1,4 @@
-"""The functions shown in chapters 4 and 5 are defined there, and equal cmlib's: the page and the package cannot drift."""
+"""The functions shown in the chapters are defined there, and equal cmlib's: the page and the package cannot drift."""
 
 import ast
 import functools

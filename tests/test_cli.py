@@ -30,7 +30,8 @@ def test_run_in_words(capsys, tmp_path):
     code, out, err = call(capsys, *QUICK, "--set", "n_tasks=2", "--store", tmp_path)
     lines = out.splitlines()
     assert code == 0 and err == "" and lines[0].startswith("naive-til-digits-seed0-")
-    assert lines[1].startswith("after task 1") and "accuracy" in lines[3] and "scalars retained" in lines[4]
+    assert lines[1].endswith("a column: on task 1, 2") and lines[2].startswith("after task 1")
+    assert "accuracy" in lines[4] and "scalars retained" in lines[5]
 
 
 def test_methods_and_datasets(capsys):

@@ -71,9 +71,9 @@ def test_colours_are_readable_on_white_and_on_the_dark_theme() -> None:
 
 
 def test_numbers_in_the_matrix_are_readable() -> None:
-    for percent in range(0, 101, 5):
+    for percent in range(0, 101):
         fill, ink = style.accuracy_colours(percent)
-        assert contrast(fill, ink) >= 3, percent
+        assert contrast(fill, ink) >= 4.5, percent
     assert style.accuracy_colours(0)[0] == style.ACCURACY_STOPS[0]
     assert style.accuracy_colours(100)[0] == style.ACCURACY_STOPS[-1]
 

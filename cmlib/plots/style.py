@@ -20,6 +20,7 @@ PALETTE: tuple[str, ...] = (
 HUES = ("blue", "orange", "green", "purple", "olive")
 INK = "#757575"  # text and axes: readable on white; the page brightens figures in its dark theme
 ACCURACY_STOPS = ("#efe3c8", "#9fb6d6", "#3a4eff", "#20278a")  # 0 % pale sand .. 100 % deep blue, evenly spaced
+INK_FROM = 58.9  # percent; numbers are white on darker cells than this, black on others: a contrast of 4.5 and more
 MARKERS = ("o", "s")
 WIDTH = 6.4  # inches
 FONT_SIZE = 13
@@ -79,7 +80,7 @@ def accuracy_colours(percent: float) -> tuple[str, str]:
     low = min(int(place), len(ACCURACY_STOPS) - 2)
     ends = [[int(ACCURACY_STOPS[k][i : i + 2], 16) for i in (1, 3, 5)] for k in (low, low + 1)]
     mixed = [round(a + (b - a) * (place - low)) for a, b in zip(*ends, strict=True)]
-    return "#" + "".join(f"{v:02x}" for v in mixed), "#ffffff" if percent > 55 else "#333333"
+    return "#" + "".join(f"{v:02x}" for v in mixed), "#ffffff" if percent > INK_FROM else "#000000"
 
 
 def use_style() -> None:

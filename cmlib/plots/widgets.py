@@ -19,11 +19,10 @@ from cmlib import metrics
 from cmlib.errors import DataError, OptionError, check_name
 from cmlib.plots.geometry import Array, voronoi_cells
 from cmlib.plots.player import MAX_BYTES, Player, player
-from cmlib.plots.style import accuracy_colours, class_colour
+from cmlib.plots.style import INK_FROM, accuracy_colours, class_colour
 from cmlib.plots.widget_parts import CSS, EDITOR_SCRIPT, SPACE_SCRIPT
 
 SIZE = 360  # units of a picture's sides
-INK_FROM = 58.9  # percent; small numbers are white on darker cells than this, black on others: a contrast of 4.5 and more
 SCENARIOS = {"til": "TIL: the task is given", "cil": "CIL: the task is not given"}
 MEASURES = {  # name in cmlib.metrics: heading and explanation; the order in which they are shown
     "accuracy": ("Accuracy", "mean of the last row"),
@@ -140,7 +139,7 @@ def _grid(R: Array) -> str:
 
 
 def _cell(value: float, i: int, j: int) -> str:
-    fill, ink = accuracy_colours(float(value))[0], "#ffffff" if value > INK_FROM else "#000000"
+    fill, ink = accuracy_colours(float(value))
     said = f"accuracy on task {j + 1} after task {i + 1}, percent"
     return (
         f'<input type="number" min="0" max="100" step="1" inputmode="decimal" readonly data-i="{i}" data-j="{j}" '
