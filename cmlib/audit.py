@@ -28,13 +28,12 @@ from typing import Any
 
 import torch
 
-from cmlib import datasets, nets, paper, projectors, report
+from cmlib import costs, datasets, nets, paper, projectors, report
 from cmlib.datasets import ImageData
 from cmlib.errors import CmlibError, OptionError, StoreError
 from cmlib.experiment import FIELDS, Experiment, identity
 from cmlib.memory import quota
 from cmlib.methods import METHODS
-from cmlib.methods.base import split_batch
 from cmlib.plots import page
 from cmlib.randomness import seeded
 from cmlib.scenario import Scenario
@@ -226,13 +225,16 @@ def stand_in(name: str) -> ImageData:
 
 
 @cache
-def _sizes(name: str, *cut: Any) -> Sizes:
-    scenario = Scenario(stand_in(name), "til", *cut)
+def _sizes(
+    name: str, n_tasks: int, seed: int, support: int, stratified: bool, per_class: int | None, split: str, order: str
+) -> Sizes:
+    data = stand_in(name)
+    scenario = Scenario(data, "til", n_tasks, seed, support, stratified, per_class, split, class_order=order)
     k = scenario.classes_per_task
     train = tuple(tuple(torch.bincount(t.y - t.classes.start, minlength=k).tolist()) for t in scenario.tasks)
     side, _, channels = map(int, datasets.KNOWN[name].size.split("x"))
-    support, test = (tuple(len(one) for one in ys) for ys in zip(*((t.support_y, t.test_y) for t in scenario.tasks)))
-    return Sizes(train, support, test, side * side * channels, channels)
+    held, test = (tuple(len(one) for one in ys) for ys in zip(*((t.support_y, t.test_y) for t in scenario.tasks)))
+    return Sizes(train, held, test, side * side * channels, channels)
 
 
 def sizes_of(experiment: Experiment) -> Sizes | None:
@@ -241,21 +243,8 @@ def sizes_of(experiment: Experiment) -> Sizes | None:
         return None
     o = experiment.options
     support = (o.get("support_size", 0), o.get("stratified", True))
-    return _sizes(experiment.dataset, o["n_tasks"], experiment.seed, *support, o["train_per_class"], o["eval_split"])
-
-
-def steps_of_epoch(experiment: Experiment, rows: Sequence[int], task: int) -> int:
-    """Gradient steps of one epoch of a task (0-based). rows: training images of each task"""
-    o, n = experiment.options, rows[task]
-    size, split = o["batch_size"], o.get("batch_split", "")
-    if experiment.method == "cumulative":
-        n = sum(rows[: task + 1])
-    replays = task > 0 and split and not (experiment.method == "cm" and experiment.scenario == "til")
-    if replays and split == "half":
-        size -= max(1, size // 2)
-    elif replays and split == "tasks":
-        size = split_batch(size, task + 1)[0]
-    return math.ceil(n / size)
+    shown = (o["train_per_class"], o["eval_split"], o["class_order"])
+    return _sizes(experiment.dataset, o["n_tasks"], experiment.seed, *support, *shown)
 
 
 @cache
@@ -351,7 +340,8 @@ class Kept:
         kept = {"centroids": sum(map(len, self.sizes.train[: self.heads])) * o["embedding_size"]}
         if self.experiment.scenario == "til":
             return kept
-        kinds = [o["merging"], *([o["centroids_merging"]] if o["centroids_merging"] != "shared" else [])]
+        own = {"shared": [], "own": [o["merging"]]}.get(o["centroids_merging"], [o["centroids_merging"]])
+        kinds = [o["merging"], *own]
         sizes = [_projector(kind, o["embedding_size"]) for kind in kinds] if self.heads > 1 else []
         return {**kept, "projectors": self.heads * sum(sizes)}
 
@@ -544,7 +534,7 @@ def _count_problems(run: Run, kept: Kept, epoch: int) -> Iterator[str]:
     yield from (f"data.{key} is {run.data[key]}; it must be {fact}" for key, fact in facts.items() if run.data[key] != fact)
     for i, steps in enumerate(run.gradient_steps[: kept.heads]):
         epochs = epoch if i == kept.heads - 1 else e.epochs
-        one = steps_of_epoch(e, sizes.rows, i)
+        one = costs.stream(e, sizes.rows, i)[2]
         if steps != epochs * one and not (i == kept.heads - 1 and _cut_short(run)):
             yield f"gradient_steps of task {i + 1} is {steps}; {epochs} epochs of {one} steps are expected"
     if not _cut_short(run):
@@ -558,7 +548,7 @@ def _cut_short(run: Run) -> bool:
 
 def _memory_problems(run: Run, kept: Kept) -> Iterator[str]:
     e, held = kept.experiment, run.retained
-    midway = e.method == "cope" and run.status != FINISHED
+    midway = e.method == "cope" and (run.status != FINISHED or e.stream == "first_batch")  # the draw says how many of a class
     uneven = e.engine == "avalanche" and e.method == "er" and e.memory_size % run.data["classes"]  # it rounds in its own way
     wanted = None if midway or uneven else kept.scalars()
     if wanted is not None and held != wanted:
@@ -604,7 +594,7 @@ def group_key(run: Run) -> str:
 
 
 def _summary(values: Sequence[float]) -> list[float]:
-    spread = [statistics.stdev(values)] if len(values) > 1 else []
+    spread = [statistics.stdev(values), statistics.pstdev(values)] if len(values) > 1 else []
     return [statistics.fmean(values), min(values), max(values), *spread] if values else []
 
 

@@ -59,7 +59,7 @@ def epoch_parts(experiment: Experiment, rows: Sequence[int], task: int) -> dict[
     method, o = experiment.method, experiment.options
     if method not in KNOWN:
         raise OptionError(f"there is no cost model of '{method}'; there is one of: {', '.join(KNOWN)}")
-    images, replayed, steps = _stream(experiment, rows, task)
+    images, replayed, steps = stream(experiment, rows, task)
     parts = {"current images": Passes(images), "past images": Passes(replayed)}
     if method in ("gem", "emr"):  # all kept images of each past task, in every step
         parts["past images"] = Passes(steps * sum(min(o["memory_size"], n) for n in rows[:task]))
@@ -74,7 +74,7 @@ def epoch_parts(experiment: Experiment, rows: Sequence[int], task: int) -> dict[
     return {name: part for name, part in parts.items() if part.cost}
 
 
-def _stream(experiment: Experiment, rows: Sequence[int], task: int) -> tuple[int, int, int]:
+def stream(experiment: Experiment, rows: Sequence[int], task: int) -> tuple[int, int, int]:
     """Images of the current task in an epoch, past tasks' images mixed into its batches, steps."""
     o, n, size = experiment.options, rows[task], experiment.options["batch_size"]
     split = o.get("batch_split", "")
