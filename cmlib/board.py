@@ -212,13 +212,16 @@ def _verdict_counts(rows: Sequence[Row]) -> str:
 
 
 def verdicts(store: Store) -> str:
-    """A row a sentence: the verdict of the paper's own numbers, and of the runs of each profile; counts below."""
+    """Counts, then a row a sentence: the verdict of the paper's own numbers, and of the runs of each profile that has any."""
     judged = {profile: claims.judge(profile, [store]) for profile in SEEDS}
-    header = ["sentence", "paper's own numbers", *(f"`{profile}`" for profile in SEEDS)]
     sides = [[j.paper.verdict for j in next(iter(judged.values()))], *([j.ours.verdict for j in js] for js in judged.values())]
-    rows = [[f'"{one.quote}" ({one.where})', *words] for one, *words in zip(claims.load(), *sides, strict=True)]
+    heads = ["paper's own numbers", *(f"`{profile}`" for profile in SEEDS)]
     counts = [
-        f"{who}: {', '.join(f'{n} {word}' for word in reversed(claims.VERDICTS) if (n := column.count(word)))}."
-        for who, column in zip(["The paper's own numbers", *(f"`{profile}`" for profile in SEEDS)], sides, strict=True)
+        f"{who}: {', '.join(f'*{word}* {n}' for word in reversed(claims.VERDICTS) if (n := column.count(word)))}."
+        for who, column in zip(["The paper's own numbers", *heads[1:]], sides, strict=True)
     ]
+    shown = [(who, column) for who, column in zip(heads, sides, strict=True) if set(column) != {claims.NOT_RUN}]
+    header = ["sentence", *(who for who, _ in shown)]
+    columns = (column for _, column in shown)
+    rows = [[f'"{one.quote}" ({one.where})', *words] for one, *words in zip(claims.load(), *columns, strict=True)]
     return "\n\n".join(["\n".join(f"- {line}" for line in counts), dense(markdown(header, rows))])

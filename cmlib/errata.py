@@ -201,7 +201,7 @@ def effects_alone(profile: str) -> str:
 def _effect_lines(point: Point, effects: Sequence[Effect]) -> list[str]:
     """A line an effect; or why there is none."""
     if not point.cells:
-        return [f"- ({point.why})"]  # a dash, as in a table
+        return [f"none: {point.why}"]  # no number, and the reason
     if len(effects) > MANY and all(one.numbers == NOT_RUN for one in effects):
         return [f"{len(effects)} settings: {NOT_RUN}"]
     return [f"{one.name}: {one.numbers}" for one in effects] or [LACKING]
@@ -229,7 +229,7 @@ def _text(profile: str, found: Mapping[int, Sequence[Effect]]) -> str:
 
 def _markdown(profile: str, found: Mapping[int, Sequence[Effect]]) -> str:
     """A section a class, a definition list a point: nothing wider than a phone."""
-    parts = [HOW, f"Profile `{profile}`."]
+    parts = [f"{HOW} Profile `{profile}`."]
     for kind, heading in CLASSES.items():
         parts.append(f"## {heading}")
         parts += [_section(point, found[point.id]) for point in load() if point.kind == kind]

@@ -49,7 +49,7 @@ class MLP(nn.Sequential):
 
 
 class Offset(nn.Module):
-    """pi(e) = e + b, with b one learnt vector (the released code's "Offset")."""
+    """pi(e) = e + b, with b one learned vector (the released code's "Offset")."""
 
     def __init__(self, size: int) -> None:
         super().__init__()

@@ -176,7 +176,7 @@ def test_accuracy_matrices_side_by_side() -> None:
         plots.accuracy_matrix(np.zeros((2, 3)))
 
 
-def test_forgetting_curves_start_where_a_task_is_learnt() -> None:
+def test_forgetting_curves_start_where_a_task_is_learned() -> None:
     fig = plots.forgetting_curves({"Naive": R3})
     assert fig.axes[0].get_title(loc="left") == "Naive"
     lines = [line.get_xydata().tolist() for line in fig.axes[0].lines]

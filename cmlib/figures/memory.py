@@ -146,7 +146,7 @@ def _bound(ax: Axes, row: Row) -> None:
         return
     ax.axhline(row["accuracy"], color=INK, linewidth=1.2, linestyle=(0, (4, 3)))
     where = {"xycoords": ax.get_yaxis_transform(), "textcoords": "offset points", "fontsize": 10, "color": INK}
-    ax.annotate(METHODS[row["method"]].title, (0, row["accuracy"]), (3, 3), **where)
+    ax.annotate(METHODS[row["method"]].title, (0, row["accuracy"]), (3, -4), va="top", **where)  # clear of the grid
 
 
 def _line(ax: Axes, method: str, line: Sequence[Row]) -> None:

@@ -83,7 +83,7 @@ def _matrix_panel(ax: Axes, r: Array, name: str, left: bool) -> None:
 
 
 def forgetting_curves(runs: Mapping[str, ArrayLike], title: str = "", columns: int = 2) -> Figure:
-    """One panel a method: the accuracy on each task, from the moment it is learnt, against the tasks learnt so far.
+    """One panel a method: the accuracy on each task, from the moment it is learned, against the tasks learned so far.
 
     `runs` maps a method's name to R [N, N] in percent, or [seeds, N, N]: then the mean is drawn in a band from the
     lowest to the highest seed.
@@ -121,7 +121,7 @@ def _curves_panel(ax: Axes, r: Array, name: str, left: bool, low: bool) -> None:
     ax.grid(axis="y")
     ax.set_title(name)
     if low:
-        ax.set_xlabel("tasks learnt")
+        ax.set_xlabel("tasks learned")
         ax.tick_params(labelbottom=True)
     if left:
         ax.set_ylabel("accuracy, %")

@@ -54,6 +54,8 @@ class Projection:
         """What a reader must know before trusting the picture."""
         rates = [f"{rate:.1f} %" for rate in self.disagreement]
         listed = rates[0] if len(rates) == 1 else f"{', '.join(rates[:-1])} and {rates[-1]}"
+        if len(rates) > 4:  # a longer list is read by nobody
+            listed = f"{min(self.disagreement):.1f} to {max(self.disagreement):.1f} %"
         return (
             f"Two principal components of the last picture, used for all; they hold {self.explained:.0f} % of its "
             f"variance. The cells drawn disagree with the true nearest centroid in {self.dimensions} dimensions "
