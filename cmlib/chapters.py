@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from cmlib.errors import OptionError, StoreError, check_name
-from cmlib.notebooks import chapters, kernel_environment, read
+from cmlib.notebooks import QUIET, chapters, kernel_environment, read
 from cmlib.plots.page import PROFILES, check_known, declared, takes
 from cmlib.store import write_atomically
 from cmlib.sweep import Slot, handling, one_line
@@ -124,6 +124,7 @@ def execute_one(source: str, target: str, values: Mapping[str, Any]) -> tuple[st
                 progress_bar=False,
                 request_save_on_cell_execute=False,
                 cwd=str(Path(source).parent),
+                extra_arguments=[QUIET],
             )
     except papermill.PapermillExecutionError as error:
         ended = FAILED, one_line(f"cell {_own_number(source, error.cell_index, values)} {_failure(error)}")

@@ -36,6 +36,7 @@ from cmlib import rules
 from cmlib.errors import CmlibError, OptionError, nearest
 from cmlib.rules import INSTALL, INSTALL_TAGS, MAX_BYTES
 
+QUIET = "--log-level=CRITICAL"  # of a kernel: it may keep its remarks on its own connection to itself
 _KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 
 
@@ -163,6 +164,7 @@ def _run_in_place(book: Any, path: Path) -> None:
         record_timing=False,
         coalesce_streams=True,
         resources={"metadata": {"path": str(path.resolve().parent)}},
+        extra_arguments=[QUIET],
     )
     try:
         client.execute(env=kernel_environment())

@@ -145,7 +145,7 @@ def test_effects_of_the_committed_runs_from_their_files():
 def test_text_lists_every_point_and_marks_what_is_not_there(tmp_path):
     text = errata.show("digits", "text", tmp_path)
     assert [int(n) for n in re.findall(r"^(\d+)\. ", text, flags=re.MULTILINE)] == list(range(1, 59))
-    assert "effect: CM TIL drift_weight=one: not run yet" in text and "effect: - (paper and code agree)" in text
+    assert "effect: CM TIL drift_weight=one: not run yet" in text and "effect: none: paper and code agree" in text
     assert "effect: no such runs in this profile" in errata.show("mini", "text", tmp_path)
     assert not re.search(r"[+-]\d+\.\d\d", text.split("\n\n", 1)[1].replace("-12.03", "").replace("-12.01", ""))
 
