@@ -150,7 +150,7 @@ def browser() -> list[Result]:
     if chromium() is None:
         print(NO_BROWSER, flush=True)
         return [Result("FAILED" if needed else "skipped")]
-    result = pytest("tests", "-m", "browser", "-rs")
+    result = pytest("tests", "-m", "browser", "-rs", *SPREAD)
     if needed and result.counts[2]:
         print(f"{result.counts[2]} browser tests were skipped though Chromium is there", flush=True)
         result.word = "FAILED"
