@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from answers import not_written, said
 
 import cmlib as cm
 from cmlib import checks
-
-
-def said(capsys: pytest.CaptureFixture[str], check: Callable[[Any], None], answer: Any) -> str:
-    check(answer)
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 1
-    return lines[0]
-
-
-def not_written(*_: Any) -> Any:
-    raise NotImplementedError
-
 
 SMALL = cm.Experiment("digits", "til", "cm", profile="smoke")
 

@@ -8,18 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from answers import not_written, said
 
 import cmlib as cm
-
-
-def said(capsys: pytest.CaptureFixture[str], check: Callable[[Any], None], answer: Any) -> str:
-    check(answer)
-    return capsys.readouterr().out.strip()
-
-
-def not_written(*_: Any) -> Any:
-    raise NotImplementedError
-
 
 # -- right answers ------------------------------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 
 from cmlib import plots
 from cmlib.errors import DataError, OptionError
-from cmlib.plots import figures, geometry, page, style, svg
+from cmlib.plots import figures, fragment, geometry, page, style, svg
 from cmlib.plots import player as players
 from cmlib.plots.geometry import Space
 
@@ -340,7 +340,7 @@ DOT = '<svg viewBox="0 0 9 9"><path d="M1 1h0"/></svg>'
 
 @pytest.fixture(autouse=True)
 def nothing_shown_yet(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(players, "_shown", {})
+    monkeypatch.setattr(fragment, "_shown", {})
 
 
 def identity(made: players.Player) -> str:
@@ -354,7 +354,7 @@ def test_players_have_unique_and_repeatable_ids(monkeypatch: pytest.MonkeyPatch)
 
     first = some()
     assert len({identity(made) for made in first}) == 3
-    monkeypatch.setattr(players, "_shown", {})
+    monkeypatch.setattr(fragment, "_shown", {})
     assert [made.html for made in some()] == [made.html for made in first]
 
 

@@ -13,8 +13,7 @@ import pytest
 
 from cmlib import metrics, plots
 from cmlib.errors import CmlibError, DataError, OptionError
-from cmlib.plots import player as players
-from cmlib.plots import widgets
+from cmlib.plots import fragment, widgets
 
 SUPPORT = {"A": [[1, 7], [3, 8]], "B": [[7, 8], [9, 6]], "C": [[4, 2], [6, 1], [5, 3]]}
 MADE: dict[str, Callable[[], Any]] = {
@@ -27,8 +26,7 @@ SCRIPTED = ("editor", "space")
 
 @pytest.fixture(autouse=True)
 def nothing_shown_yet(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(widgets, "_shown", {})
-    monkeypatch.setattr(players, "_shown", {})
+    monkeypatch.setattr(fragment, "_shown", {})
 
 
 def ids(page: str) -> list[str]:
@@ -42,8 +40,7 @@ def test_ids_are_unique_on_a_page_and_the_same_in_every_run(name: str, monkeypat
     assert len(found) == len(set(found)) == 3
     for page in first:
         assert re.findall(r'getElementById\("([^"]+)"\)', page) == ids(page)
-    monkeypatch.setattr(widgets, "_shown", {})
-    monkeypatch.setattr(players, "_shown", {})
+    monkeypatch.setattr(fragment, "_shown", {})
     assert [MADE[name]().html for _ in range(3)] == first
 
 

@@ -92,6 +92,17 @@ def verdict(answer: Any, tests: Callable[[Any, Test], None], number: str, hint: 
     return f"OK {number} ({test.count} tests)"
 
 
+def numbers(what: str, value: Any, count: int) -> list[float]:
+    """A tuple, list, array or tensor of `count` numbers."""
+    try:
+        found = [float(number) for number in value]
+    except (TypeError, ValueError):
+        raise NotYet(f"{what} must be {count} numbers, got {type(value).__name__}") from None
+    if len(found) != count:
+        raise NotYet(f"{what} must be {count} numbers, got {len(found)}")
+    return found
+
+
 def _short(value: Tensor) -> str:
     numbers = [f"{number:.4g}" for number in value.flatten()[:6].tolist()]
     return numbers[0] if value.ndim == 0 else "[" + ", ".join(numbers) + (", ...]" if value.numel() > 6 else "]")

@@ -9,20 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cmlib import metrics
-from cmlib.checks.base import NotYet, Test, exercise
+from cmlib.checks.base import NotYet, Test, exercise, numbers
 
 Matrix = NDArray[np.float64]
-
-
-def _numbers(what: str, value: Any, count: int) -> list[float]:
-    """A tuple, list, array or tensor of `count` numbers."""
-    try:
-        numbers = [float(number) for number in value]
-    except (TypeError, ValueError):
-        raise NotYet(f"{what} must be {count} numbers, got {type(value).__name__}") from None
-    if len(numbers) != count:
-        raise NotYet(f"{what} must be {count} numbers, got {len(numbers)}")
-    return numbers
 
 
 def _near(a: float, b: float, tolerance: float = 1e-6) -> bool:
@@ -37,8 +26,8 @@ def ch01_1(answer: Callable[[], Any], test: Test) -> None:
         raise NotImplementedError
     if not isinstance(given, tuple | list) or len(given) != 3:
         raise NotYet("return three things: the last row of R, the accuracy on A, the accuracy on B")
-    first, last = _numbers("the last row of R", given[0], 2)
-    on_a, on_b = _numbers("the accuracies on A and B", given[1:], 2)
+    first, last = numbers("the last row of R", given[0], 2)
+    on_a, on_b = numbers("the accuracies on A and B", given[1:], 2)
     test.true(all(0 <= value <= 100 for value in (first, last, on_a, on_b)), "accuracies are between 0 and 100 percent")
     test.true(on_a > on_b, f"A is trained last now, so A is remembered, not B; you have {on_a:g} on A and {on_b:g} on B")
     test.true(first < last, "column 1 of R is the task trained first, and that is B now")
@@ -101,7 +90,7 @@ def ch01_2(answer: Callable[[Matrix], Any], test: Test) -> None:
         given = answer(R)
         if given is None:
             raise NotYet("your function returns nothing; return accuracy, bwt, bwt_final")
-        values = _numbers("the answer", given, 3)
+        values = numbers("the answer", given, 3)
         for name, got in zip(("accuracy", "bwt", "bwt_final"), values, strict=True):
             _compare(name, got, R, test)
         test.true(np.array_equal(R, before, equal_nan=True), "your function changes R; work on a copy")

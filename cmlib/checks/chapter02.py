@@ -11,24 +11,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cmlib import metrics
-from cmlib.checks.base import NotYet, Test, exercise
+from cmlib.checks.base import NotYet, Test, exercise, numbers
 
 Matrix = NDArray[np.float64]
 NAMES = ("Accuracy", "BWT", "final BWT", "learning accuracy")
 BY_HAND = ((90.0, np.nan, np.nan), (60.0, 80.0, np.nan), (30.0, 50.0, 100.0))  # the matrix of the chapter
 
 
-def _numbers(what: str, value: Any, count: int) -> list[float]:
+def _finite(what: str, value: Any, count: int) -> list[float]:
     """A tuple, list, array or tensor of `count` finite numbers."""
-    try:
-        numbers = [float(number) for number in value]
-    except (TypeError, ValueError):
-        raise NotYet(f"{what} must be {count} numbers, got {type(value).__name__}") from None
-    if len(numbers) != count:
-        raise NotYet(f"{what} must be {count} numbers, got {len(numbers)}")
-    if not np.isfinite(numbers).all():
-        raise NotYet(f"{what} must be finite numbers, got {numbers}")
-    return numbers
+    found = numbers(what, value, count)
+    if not np.isfinite(found).all():
+        raise NotYet(f"{what} must be finite numbers, got {found}")
+    return found
 
 
 # -- 2.1 --------------------------------------------------------------------------------------------------------------
@@ -40,7 +35,7 @@ def ch02_1(answer: Callable[[], Sequence[float]], test: Test) -> None:
     given = answer()
     if given is None:
         raise NotImplementedError
-    got = _numbers("the changes", given, 4)
+    got = _finite("the changes", given, 4)
     before = np.array(BY_HAND)
     after = before.copy()
     after[1, 0] = 30.0
@@ -71,12 +66,12 @@ def ch02_2(answer: Accuracies, test: Test) -> None:
         scores = torch.randn(60, (t + 1) * k, generator=draws)  # the classes of one more task are not learned yet
         y = torch.randint(i * k, (i + 1) * k, (60,), generator=draws)
         scores[torch.arange(60), y] += 1.0
-        got = _numbers("the answer", answer(scores.clone(), y.clone(), i, t, k), 2)
+        got = _finite("the answer", answer(scores.clone(), y.clone(), i, t, k), 2)
         wanted = [_accuracy(scores, y, range(i * k, (i + 1) * k)), _accuracy(scores, y, range(t * k))]
         _compare(got, wanted, scores, y, (i, t, k))
         test.true(got[0] >= got[1], "being told the task never hurts: the same scores, fewer wrong answers")
     scores = torch.tensor([[1.0, 3.0, 5.0, 2.0]])
-    toy = _numbers("the answer", answer(scores, torch.tensor([1]), 0, 2, 2), 2)
+    toy = _finite("the answer", answer(scores, torch.tensor([1]), 0, 2, 2), 2)
     test.true(toy == [100, 0], f"the image of the toy case is right in TIL and wrong in CIL: [100, 0], got {toy}")
 
 
@@ -157,7 +152,7 @@ def _compare_runs(method: str, value: Any, runs: Sequence[StandIn], test: Test) 
         return
     if value is None:
         raise NotYet(f"'{method}' has {len(runs)} runs, but its entry is None")
-    got = _numbers(f"the entry of '{method}'", value, 2)
+    got = _finite(f"the entry of '{method}'", value, 2)
     hidden, told = (float(np.mean([f(run) for run in runs])) for f in (lambda r: r.accuracy, lambda r: r.known[-1].mean()))
     slips = {
         "the two are swapped: not told first, told second": [told, hidden],

@@ -16,7 +16,6 @@ _HOME = {
         "drift_figure",
         "drift_player",
         "misdrawn",
-        "one_plane",
         "shift_by_class",
         "spaces_of",
         "together",

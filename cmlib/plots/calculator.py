@@ -6,7 +6,6 @@ page shows the same without a script.
 
 from __future__ import annotations
 
-import hashlib
 import html
 import json
 import math
@@ -17,6 +16,7 @@ from cmlib import footprint
 from cmlib.errors import OptionError, check_name
 from cmlib.footprint import Setting
 from cmlib.methods import METHODS
+from cmlib.plots.fragment import Fragment, unique_id
 
 LOW, HIGH = 2, 10  # the axis goes from ten to the power of LOW to that of HIGH
 IMAGES = (("8 × 8 × 1", 64, 1), ("28 × 28 × 1", 784, 1), ("32 × 32 × 3", 3072, 3), ("64 × 64 × 3", 12_288, 3),
@@ -35,8 +35,6 @@ KINDS = {"til": "TIL", "cil": "CIL"}
 COUNTS = {"formula": "the paper's formula", "kept": "with hidden costs", "bytes": "with hidden costs, in bytes"}
 COLOURS = {"ewc": "#757575", "oewc": "#8594b8", "er": "#b8440b", "gem": "#217f78", "emr": "#8a7f12", "ssil": "#a33ba7",
            "cope": "#d63fd6", "cm": "#3a4eff"}  # fmt: skip
-
-_shown: dict[str, int] = {}  # how often each calculator was shown by this process: keeps ids unique on a page
 
 _CSS = """
 .cm-calc{--cm-ink:#444;--cm-edge:#888;--cm-track:#88888826;max-width:38rem;margin:1em auto;color:var(--cm-ink)}
@@ -98,17 +96,10 @@ box.addEventListener("input",draw);box.addEventListener("change",draw);one(".cm-
 """
 
 
-class Calculator:
+class Calculator(Fragment):
     """What `memory_calculator` returns: shows itself in a notebook; `html` is the page fragment."""
 
-    def __init__(self, page: str, label: str) -> None:
-        self.html, self.label = page, label
-
-    def _repr_html_(self) -> str:
-        return self.html
-
-    def __repr__(self) -> str:
-        return f"[calculator] {self.label}"
+    kind = "calculator"
 
 
 def memory_calculator(label: str = "Memory of each method", scenario: str = "til", **start: int) -> Calculator:
@@ -121,9 +112,7 @@ def memory_calculator(label: str = "Memory of each method", scenario: str = "til
     check_name("scenario", scenario, KINDS)
     setting = setting_of(**start)
     values = {name: getattr(setting, name) for name in SLIDERS}
-    key = hashlib.blake2b(json.dumps([label, scenario, values]).encode(), digest_size=5).hexdigest()
-    _shown[key] = _shown.get(key, 0) + 1
-    name = f"cm-{key}" + (f"-{_shown[key]}" if _shown[key] > 1 else "")
+    name = unique_id(json.dumps([label, scenario, values]))
     said = html.escape(label)
     body = _controls(name, values, scenario) + _bars(scenario, setting)
     page = f'<div class="cm-calc" id="{name}" role="group" aria-label="{said}"><style>{_CSS.strip()}</style>{body}'

@@ -67,26 +67,11 @@ def _pair(first: ArrayLike, now: ArrayLike, labels: ArrayLike) -> tuple[Array, A
 # -- one plane for several trainings --------------------------------------------------------------------------------------
 
 
-def one_plane(spaces: Sequence[Space], last: Sequence[int], margin: float = 0.06) -> Projection:
-    """All spaces in the PCA basis of some of them together (`last`: their positions), those being pooled."""
-    if not spaces or not last:
-        raise DataError("there is no space to draw")
-    mean, basis, explained = geometry.pca(np.concatenate([spaces[k].points for k in last]))
-    points = tuple((s.points - mean) @ basis for s in spaces)
-    centroids = tuple((s.centroids - mean) @ basis for s in spaces)
-    everything = np.concatenate([*points, *centroids])
-    low, high = everything.min(axis=0), everything.max(axis=0)
-    pad = margin * np.maximum(high - low, 1e-9)
-    (x0, y0), (x1, y1) = low - pad, high + pad
-    rates = tuple(geometry.disagreement(s.points - mean, s.centroids - mean, basis) for s in spaces)
-    return Projection(mean, basis, explained, points, centroids, rates, (float(x0), float(x1), float(y0), float(y1)))
-
-
 def together(trainings: Trainings) -> Projection:
     """Every space of several trainings, one training after the other, in the basis of their last spaces pooled."""
     spaces = [space for moments in trainings.values() for space in moments]
     ends = np.cumsum([len(moments) for moments in trainings.values()])
-    return one_plane(spaces, [int(end) - 1 for end in ends])
+    return geometry.project(spaces, of=[int(end) - 1 for end in ends])
 
 
 def _caption(view: Projection, trainings: int) -> str:

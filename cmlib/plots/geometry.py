@@ -112,11 +112,11 @@ def disagreement(points: ArrayLike, centroids: ArrayLike, basis: ArrayLike) -> f
     return 100.0 * float((nearest_centroid(p @ b, c @ b) != nearest_centroid(p, c)).mean())
 
 
-def project(spaces: Sequence[Space], margin: float = 0.06) -> Projection:
-    """All spaces in the PCA basis of the last one."""
-    if not spaces:
+def project(spaces: Sequence[Space], margin: float = 0.06, of: Sequence[int] = (-1,)) -> Projection:
+    """All spaces in the PCA basis of the last one, or of several together (`of`: their positions), those being pooled."""
+    if not spaces or not of:
         raise DataError("there is no space to draw")
-    mean, basis, explained = pca(spaces[-1].points)
+    mean, basis, explained = pca(np.concatenate([spaces[k].points for k in of]))
     points = tuple((s.points - mean) @ basis for s in spaces)
     centroids = tuple((s.centroids - mean) @ basis for s in spaces)
     everything = np.concatenate([*points, *centroids])

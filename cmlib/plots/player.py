@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import html
 import io
 import json
@@ -15,12 +14,11 @@ import numpy as np
 
 from cmlib.errors import OptionError, check_name
 from cmlib.plots import geometry, page
+from cmlib.plots.fragment import Fragment, unique_id
 from cmlib.plots.svg import svg_scatter
 
 MAX_BYTES = 150_000
 CONTROLS = {"seconds": 1.1, "start": "last", "toggle": ""}
-
-_shown: dict[str, int] = {}  # how often each content was shown by this process: keeps ids unique on a page
 
 _CSS = """
 .cm-player{--cm-ink:#444;--cm-edge:#888;--cm-halo:#fff;max-width:30rem;margin:1em auto;color:var(--cm-ink)}
@@ -78,18 +76,10 @@ if(k===undefined)return;e.preventDefault();e.stopPropagation();go(k)});
 """
 
 
-class Player:
+class Player(Fragment):
     """What `player` returns: shows itself in a notebook; `html` is the page fragment."""
 
-    def __init__(self, page: str, label: str) -> None:
-        self.html = page
-        self.label = label
-
-    def _repr_html_(self) -> str:
-        return self.html
-
-    def __repr__(self) -> str:
-        return f"[player] {self.label}"
+    kind = "player"
 
 
 def player(
@@ -181,9 +171,7 @@ def _small_png(fig: Any) -> bytes:
 
 
 def _page(body: str, names: Sequence[str], label: str, options: Mapping[str, Any], start: int) -> str:
-    key = hashlib.blake2b("".join([label, body, repr(sorted(options.items()))]).encode(), digest_size=5).hexdigest()
-    _shown[key] = _shown.get(key, 0) + 1
-    name = f"cm-{key}" + (f"-{_shown[key]}" if _shown[key] > 1 else "")
+    name = unique_id("".join([label, body, repr(sorted(options.items()))]))
     said = html.escape(label)
     toggle = _toggle(name, names, html.escape(str(options["toggle"]) or label)) if len(names) > 1 else ""
     last = body.count('data-group="0"') - 1

@@ -6,7 +6,6 @@ would rise, and the gradient that GEM steps along (`methods.gem.project`). Built
 
 from __future__ import annotations
 
-import hashlib
 import html
 import json
 import math
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cmlib.errors import OptionError
+from cmlib.plots.fragment import unique_id
 from cmlib.plots.player import Player
 from cmlib.plots.style import INK, WIDTH, styled, task_colour
 
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 Vector = Sequence[float]
 REACH = 3.0  # both coordinates of a gradient lie in -REACH .. REACH
 HALF, UNIT = 180, 54  # the widget's middle, and SVG units a step
-
-_shown: dict[str, int] = {}  # how often each widget was made by this process: keeps ids unique on a page
 
 
 def projected(g: Vector, past: Sequence[Vector], margin: float = 0.0) -> tuple[float, float]:
@@ -218,9 +216,7 @@ def gem_widget(
     """
     _checked(g, past, margin)
     vectors = {"g": list(map(float, g)), **{f"g{i + 1}": list(map(float, one)) for i, one in enumerate(past)}}
-    key = hashlib.blake2b(repr((vectors, margin, label)).encode(), digest_size=5).hexdigest()
-    _shown[key] = _shown.get(key, 0) + 1
-    name = f"cm-gem-{key}" + (f"-{_shown[key]}" if _shown[key] > 1 else "")
+    name = unique_id(repr((vectors, margin, label)), "cm-gem-")
     said = html.escape(label)
     body = _drawing(vectors, projected(g, past, margin), said) + _controls(len(past), margin)
     return Player(

@@ -6,7 +6,6 @@ in: the script only unlocks it. Nothing moves by itself, so there is nothing to 
 
 from __future__ import annotations
 
-import hashlib
 import html
 import json
 from collections.abc import Mapping, Sequence
@@ -17,6 +16,7 @@ from numpy.typing import ArrayLike
 
 from cmlib import metrics
 from cmlib.errors import DataError, OptionError, check_name
+from cmlib.plots.fragment import Fragment, unique_id
 from cmlib.plots.geometry import Array, voronoi_cells
 from cmlib.plots.player import MAX_BYTES, Player, player
 from cmlib.plots.style import INK_FROM, accuracy_colours, class_colour
@@ -32,21 +32,11 @@ MEASURES = {  # name in cmlib.metrics: heading and explanation; the order in whi
 }
 _MARKS = ("M-6 0a6 6 0 1 0 12 0a6 6 0 1 0-12 0z", "M-5.5-5.5h11v11h-11z", "M0-7.5L7.5 0L0 7.5L-7.5 0z")  # circle, square, diamond
 
-_shown: dict[str, int] = {}  # how often each content was shown by this process: keeps ids unique on a page
 
-
-class Widget:
+class Widget(Fragment):
     """What the functions below return: shows itself in a notebook; `html` is the page fragment."""
 
-    def __init__(self, page: str, label: str) -> None:
-        self.html = page
-        self.label = label
-
-    def _repr_html_(self) -> str:
-        return self.html
-
-    def __repr__(self) -> str:
-        return f"[widget] {self.label}"
+    kind = "widget"
 
 
 def _widget(kind: str, label: str, body: str, script: str, data: Mapping[str, Any]) -> Widget:
@@ -54,9 +44,7 @@ def _widget(kind: str, label: str, body: str, script: str, data: Mapping[str, An
     if not label.strip():
         raise OptionError("the label is empty; say what the widget is for")
     facts = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
-    key = hashlib.blake2b("".join([kind, label, body, facts]).encode(), digest_size=5).hexdigest()
-    _shown[key] = _shown.get(key, 0) + 1
-    name = f"cm-{key}" + (f"-{_shown[key]}" if _shown[key] > 1 else "")
+    name = unique_id("".join([kind, label, body, facts]))
     filled = script.strip().replace("ID", json.dumps(name), 1).replace("DATA", facts, 1)
     start = f'<div class="cm-widget cm-{kind}" id="{name}" role="group" aria-label="{html.escape(label)}">'
     inside = body.replace('name="NAME-', f'name="{name}-')  # radio buttons of one widget belong together

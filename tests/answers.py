@@ -1,0 +1,21 @@
+"""What the tests of the exercise checks share: the one line that a check prints, and an answer that is not written yet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+
+def said(capsys: pytest.CaptureFixture[str], check: Callable[[Any], None], answer: Any) -> str:
+    """The one line that a check prints about an answer."""
+    check(answer)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 1
+    return lines[0]
+
+
+def not_written(*_: Any) -> Any:
+    """A stub."""
+    raise NotImplementedError
