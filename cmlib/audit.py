@@ -168,10 +168,13 @@ SCHEMA: dict[str, Form] = {  # every entry of a result file, by its path
     "versions.python": VERSION,
     "machine.device": WORD,
     "machine.threads": POSITIVE,
+    "machine.cpu": WORD,
+    "machine.instructions": WORD,
+    "machine.changed": ("true or false", lambda value: isinstance(value, bool)),
     "machine.commit": ("hexadecimal digits, or empty", _matching("[0-9a-f]{0,40}")),
     "date": ("YYYY-MM-DD", _matching(r"20\d\d-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])")),
 }
-OPTIONAL = ("formula",)  # absent from the oldest files
+OPTIONAL = ("formula", "machine.cpu", "machine.instructions", "machine.changed")  # absent from the oldest files
 PARENTS = {path.split(".")[0] for path in SCHEMA if "." in path}
 
 

@@ -142,9 +142,10 @@ def _settings_table(
 
 
 def _made(run: Run) -> str:
-    """Versions, device and threads of a run in one line."""
+    """Versions, device, CPU and threads of a run in one line."""
     threads = run.machine.get("threads", "?")
-    machine = f"{run.machine.get('device', 'device unknown')}, {threads} thread{'s' * (threads != 1)}"
+    cpu = f"{run.machine['cpu']} ({run.machine['instructions']})" if "cpu" in run.machine else "CPU not recorded"
+    machine = f"{run.machine.get('device', 'device unknown')}, {cpu}, {threads} thread{'s' * (threads != 1)}"
     return ", ".join([*(f"{name} {version}" for name, version in run.versions.items()), machine])
 
 

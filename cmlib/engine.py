@@ -10,6 +10,7 @@ import importlib
 import io
 import os
 import platform
+import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -317,7 +318,7 @@ def _result(
         status=position.status,
         data=info,
         versions=versions(),
-        machine={"device": device_name(device), "threads": threads, "commit": commit()},
+        machine=machine(device, threads),
         date=datetime.now(UTC).strftime("%Y-%m-%d"),
     )
 
@@ -332,15 +333,38 @@ def device_name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
 
 
-def commit() -> str:
-    """The short commit of the checkout cmlib runs from; empty outside one."""
+def machine(device: torch.device, threads: int) -> dict[str, Any]:
+    """What a run was made on, and with which state of the code; `changed`: the code was not that of the commit.
+
+    Recorded, never hashed: on another CPU the same experiment rounds otherwise, and its accuracies differ as another seed's do.
+    """
+    changed = bool(_git("status", "--porcelain", "--", "."))
+    where = {"device": device_name(device), "cpu": cpu_model(), "instructions": instructions(), "threads": threads}
+    return {**where, "commit": _git("rev-parse", "--short=10", "HEAD"), "changed": changed}
+
+
+def cpu_model() -> str:
+    """The name of this machine's processor, as its maker gives it; `unknown` where the system does not say."""
+    listed = Path("/proc/cpuinfo")
+    if listed.is_file():
+        found = re.search(r"^model name\s*:\s*(.+)$", listed.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
+        if found:
+            return " ".join(found[1].split())
+    return platform.processor() or platform.machine() or "unknown"
+
+
+def instructions() -> str:
+    """The CPU instruction set that torch computes with, as `AVX2`; oneDNN's own where a variable limits it."""
+    limit = os.environ.get("ONEDNN_MAX_CPU_ISA", "")
+    return torch.backends.cpu.get_cpu_capability() + (f", oneDNN {limit}" if limit else "")
+
+
+def _git(*words: str) -> str:
+    """What git says about the checkout cmlib runs from; empty outside one."""
     here = Path(__file__).resolve().parent
     if not (here.parent / ".git").exists():
         return ""
-    found = subprocess.run(
-        ["git", "-C", str(here), "rev-parse", "--short=10", "HEAD"], capture_output=True, text=True, check=False
-    )
-    return found.stdout.strip()
+    return subprocess.run(["git", "-C", str(here), *words], capture_output=True, text=True, check=False).stdout.strip()
 
 
 def load_or_run(
