@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from cmlib.centroids import distances
 from cmlib.errors import check_name
 
+SCALE_STARTS = ("random", "near_one")
+
 
 def _small_net(size: int, *tail: nn.Module) -> nn.Sequential:
     return nn.Sequential(nn.ReLU(), nn.Linear(size, size), *tail)
@@ -22,13 +24,18 @@ def _small_net(size: int, *tail: nn.Module) -> nn.Sequential:
 class ScaleTranslate(nn.Module):
     """pi(e) = e * sigmoid(a(e)) + b(e), with a and b small networks (eq. 8).
 
+    scale_start: the first values of a are random, or such that the scale begins at sigmoid(5) = 0.993 whatever e (near_one).
+
     Built in chapter 5, eq. 8.
     """
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, scale_start: str = "random") -> None:
         super().__init__()
         self.scale = _small_net(size, nn.Sigmoid())
         self.shift = _small_net(size)
+        if check_name("scale_start", scale_start, SCALE_STARTS) == "near_one":
+            for name, values in self.scale[1].named_parameters():
+                nn.init.constant_(values, 5.0 if name == "bias" else 0.0)
 
     def forward(self, e: Tensor) -> Tensor:
         return e * self.scale(e) + self.shift(e)
@@ -87,9 +94,13 @@ PROJECTORS: dict[str, Callable[[int], nn.Module]] = {
 }
 
 
-def make_projector(kind: str, size: int) -> nn.Module:
-    """Return a fresh projector of one of the kinds in `PROJECTORS` for embeddings of `size` features."""
-    return PROJECTORS[check_name("merging", kind, PROJECTORS)](size)
+def make_projector(kind: str, size: int, scale_start: str = "random") -> nn.Module:
+    """Return a fresh projector of one of the kinds in `PROJECTORS` for embeddings of `size` features.
+
+    scale_start: see `ScaleTranslate`; the other kinds have no scale.
+    """
+    made = PROJECTORS[check_name("merging", kind, PROJECTORS)]
+    return ScaleTranslate(size, scale_start) if made is ScaleTranslate else made(size)
 
 
 Projectors = Sequence[nn.Module] | nn.ModuleList

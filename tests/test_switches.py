@@ -38,6 +38,7 @@ NEW = {  # the options that came with the switches, and their neutral values
     "batch_norm_batches": "whole",
     "prototype_update": "always",
     "stream": "whole",
+    "scale_start": "random",
 }
 
 
@@ -226,6 +227,23 @@ def test_chunks_of_the_support_set_are_mixed_and_move_the_running_statistics_eac
     made.backbone.register_forward_hook(lambda module, inputs, output: sizes.append(len(inputs[0])))
     made.current_centroids(task)
     assert sizes == [4, 4, 2] and int(made.backbone.norm.norms[0].num_batches_tracked) == 3
+
+
+def test_a_scale_that_begins_near_one(digits):
+    """The scale is sigmoid(5) whatever the embedding, learns like any other, and the shift starts as without the option."""
+    usual, changed = (in_third_task(digits, "cm", "cil", scale_start=start, lr=1e-12)[0] for start in ("random", "near_one"))
+    e = torch.randn(5, usual.size, dtype=torch.float64)
+    for before, after in zip(usual.projectors, changed.projectors, strict=True):
+        torch.testing.assert_close(after.scale(e), torch.full_like(e, 1 / (1 + math.exp(-5))), rtol=0, atol=1e-6)
+        torch.testing.assert_close(after.shift(e), before.shift(e), rtol=0, atol=1e-6)
+        after(e).sum().backward()
+        assert after.scale[1].weight.grad.abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("merging", ["none", "offset"])
+def test_projectors_without_a_scale_cannot_begin_near_one(digits, merging):
+    with pytest.raises(OptionError, match=f"scale_start=near_one needs a scale; merging={merging} has none"):
+        fresh(experiment("cm", "cil", merging=merging, scale_start="near_one"), digits)
 
 
 def test_one_order_for_all_epochs(digits):
@@ -457,7 +475,7 @@ def test_the_grid_sets_each_switch_alone_beside_a_default_run(profile, tmp_path,
         presets = [cm.Experiment(one.dataset, one.scenario, one.method, 0, profile, preset=name) for name in PRESETS]
         assert not several or one in presets
     if profile == "mini":
-        assert len(experiments) == 16 and {one.dataset for one in experiments} == {"cifar10"}
+        assert len(experiments) == 17 and {one.dataset for one in experiments} == {"cifar10"}
     assert sweep.main("switches", profile, "0", store=str(tmp_path), dry_run=True) == 0
     *listed, summary = capsys.readouterr().out.splitlines()
     assert len(listed) == len(experiments) and f" of {len(experiments)} runs to make" in summary

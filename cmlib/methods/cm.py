@@ -20,10 +20,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cmlib.centroids import DISTANCES, class_centroids, distances, drift, log_probabilities
+from cmlib.errors import OptionError
 from cmlib.methods.base import Method, Option, register
 from cmlib.methods.rehearsal import MEMORY_OPTIONS, exemplar_formula, kept_exemplars, make_memory, rehearsal_batches
 from cmlib.nets import Backbone, make_head
-from cmlib.projectors import PROJECTORS, make_projector, merge, merge_centroids, merged_log_probabilities
+from cmlib.projectors import PROJECTORS, SCALE_STARTS, make_projector, merge, merge_centroids, merged_log_probabilities
 from cmlib.randomness import generator, seeded
 from cmlib.scenario import Scenario, Task
 
@@ -38,6 +39,9 @@ OPTIONS = {
         "shared",
         "projectors of the centroids: those of the embeddings, or own ones, of the same kind (own) or of another",
         choices=("shared", "own", *PROJECTORS),
+    ),
+    "scale_start": Option(
+        "random", "first values of Scale-Translate's scale: random ones, or those that make it 0.993", choices=SCALE_STARTS
     ),
     "projectors": Option("trained", "frozen: leave the projectors at their first values", choices=("trained", "frozen")),
     "cil_loss": Option(
@@ -78,6 +82,9 @@ class CentroidsMatching(Method):
 
     def __init__(self, options: Mapping[str, Any], scenario: Scenario, backbone: Backbone | None = None) -> None:
         super().__init__(options, scenario, backbone)
+        kinds = (self.option["merging"], self.option["centroids_merging"])
+        if self.option["scale_start"] != "random" and "scale_translate" not in kinds:
+            raise OptionError(f"scale_start={self.option['scale_start']} needs a scale; merging={kinds[0]} has none")
         self.size = int(self.option["embedding_size"])
         self.projectors, self.centroid_projectors = nn.ModuleList(), nn.ModuleList()
         self.memory = make_memory(self.option, len(scenario.class_names), scenario.n_tasks) if self.kind == "cil" else None
@@ -119,12 +126,12 @@ class CentroidsMatching(Method):
         return self
 
     def _add_projectors(self, task: int) -> None:
+        kind, start = self.option["centroids_merging"], self.option["scale_start"]
         with seeded(self.seed, task, "projector"):
-            self.projectors.append(make_projector(self.option["merging"], self.size))
-        kind = self.option["centroids_merging"]
+            self.projectors.append(make_projector(self.option["merging"], self.size, start))
         if kind != "shared":
             with seeded(self.seed, task, "centroid projector"):
-                own = make_projector(self.option["merging"] if kind == "own" else kind, self.size)
+                own = make_projector(self.option["merging"] if kind == "own" else kind, self.size, start)
                 self.centroid_projectors.append(own)
         learns = self.option["projectors"] == "trained"
         self.projectors.requires_grad_(learns)
