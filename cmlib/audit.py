@@ -37,7 +37,7 @@ from cmlib.methods import METHODS
 from cmlib.plots import page
 from cmlib.randomness import seeded
 from cmlib.scenario import Scenario
-from cmlib.store import CHECKSUMS, DIVERGED, FINISHED, Run, Store, checksums, read_checksums
+from cmlib.store import CHECKSUMS, DIVERGED, FINISHED, REPEATS, Run, Store, checksums, read_checksums
 
 # Values that a page computes from a network it trains itself, beside runs that it names: (chapter, name of the value).
 ON_PAGE: set[tuple[str, str]] = {
@@ -85,6 +85,8 @@ def audit(store: str | Path = "book/results", book: str | Path = "book") -> Audi
         raise OptionError(f"there is no folder {pages} with the book's pages")
     found = Audit()
     runs = check_store(shelf, found)
+    if (pages / REPEATS).is_dir():
+        check_store(pages / REPEATS, found)
     check_pages(pages, runs, found)
     return found
 

@@ -144,8 +144,7 @@ def _settings_table(
 def _made(run: Run) -> str:
     """Versions, device, CPU and threads of a run in one line."""
     threads = run.machine.get("threads", "?")
-    cpu = f"{run.machine['cpu']} ({run.machine['instructions']})" if "cpu" in run.machine else "CPU not recorded"
-    machine = f"{run.machine.get('device', 'device unknown')}, {cpu}, {threads} thread{'s' * (threads != 1)}"
+    machine = f"{run.machine.get('device', 'device unknown')}, {cpu_of(run)}, {threads} thread{'s' * (threads != 1)}"
     return ", ".join([*(f"{name} {version}" for name, version in run.versions.items()), machine])
 
 
@@ -164,6 +163,59 @@ def _legend(made_with: Mapping[str, int]) -> Iterator[str]:
         yield f"All runs were made with {next(iter(made_with))}."
     else:
         yield "\n".join(["Made with:", "", *(f"- {_letter(rank)}: {made}" for made, rank in made_with.items())])
+
+
+# -- the same experiments on another CPU ------------------------------------------------------------------------------------
+
+
+def another_cpu(store: Store, repeats: Store) -> str:
+    """Runs of `repeats`, made on another CPU, beside the same experiments of `store`: what rounding alone changes.
+
+    A row a method and scenario: accuracy in percent, its difference (repeated minus first, paired by seed) in percentage points.
+    """
+    first = {run.id: run for run in store}
+    pairs: dict[tuple[str, str], list[tuple[Run, Run]]] = defaultdict(list)
+    for again in repeats:
+        if again.id in first:
+            pairs[again.experiment["scenario"], again.experiment["method"]].append((first[again.id], again))
+    if not pairs:
+        return f"Nothing: {NOT_RUN}."
+    header = ["", "method", "seeds", "first", "repeated", "difference", "largest", "same R"]
+    rows = [_repeated(*place, pairs[place]) for scenario in ("til", "cil") for place in paper_order(pairs, scenario)]
+    return "\n\n".join([dense(markdown(header, rows, numbers=5)), _repeats_in_words([p for ps in pairs.values() for p in ps])])
+
+
+def paper_order(places: Iterable[tuple[str, str]], scenario: str) -> list[tuple[str, str]]:
+    """The (scenario, method) of one scenario in the order of the paper's table."""
+    methods = [method for method, _ in paper.cells((scenario,))]
+    return sorted((place for place in places if place[0] == scenario), key=lambda place: _rank(methods, place[1]))
+
+
+def _repeated(scenario: str, method: str, runs: Sequence[tuple[Run, Run]]) -> list[str]:
+    both = [(a, b) for a, b in runs if a.status == b.status == FINISHED]
+    moved = [b.accuracy - a.accuracy for a, b in both]
+    texts = [spread([run.accuracy for run in side]) for side in zip(*both, strict=True)]
+    same = sum(a.R == b.R for a, b in runs)
+    seeds = seeds_text(a.seed for a, _ in both)
+    largest = f"{max(moved, key=abs):+.2f}"
+    return [scenario.upper(), METHODS[method].title, seeds, *texts, spread(moved), largest, f"{same} of {len(runs)}"]
+
+
+def _repeats_in_words(runs: Sequence[tuple[Run, Run]]) -> str:
+    both = [(a, b) for a, b in runs if a.status == b.status == FINISHED]
+    moved = [abs(b.accuracy - a.accuracy) for a, b in both]
+    made = sorted({cpu_of(b) for _, b in runs})
+    stopped = [f"{a.id} {a.status} first, {b.status} again" for a, b in runs if a.status != b.status]
+    return (
+        f"{len(runs)} runs, repeated on {' and '.join(made)}: {sum(a.R == b.R for a, b in runs)} give the same R. "
+        f"Accuracy moves by {statistics.fmean(moved):.2f} points on average (median {statistics.median(moved):.2f}, "
+        f"at most {max(moved):.2f})."
+    ) + "".join(f" {line}." for line in stopped)
+
+
+def cpu_of(run: Run) -> str:
+    """CPU model and instruction set of a run, as far as its file says."""
+    return f"{run.machine['cpu']} ({run.machine['instructions']})" if "cpu" in run.machine else "CPU not recorded"
 
 
 # -- table 1 beside the paper's -------------------------------------------------------------------------------------------

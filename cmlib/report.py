@@ -17,7 +17,7 @@ from cmlib.engine import run
 from cmlib.errors import StoreError
 from cmlib.experiment import ENGINES, FIELDS, Experiment
 from cmlib.methods import METHODS
-from cmlib.store import Run, Store, committed, write_atomically, write_checksums
+from cmlib.store import REPEATS, Run, Store, committed, write_atomically, write_checksums
 
 
 def digits_table(store: Store, seeds: int = 1, profile: str = "digits") -> str:
@@ -107,6 +107,7 @@ TABLES = {  # by the name of its block
     "engines": lambda: engines_table(committed()),
     "coverage": lambda: board.coverage(committed()),
     "board": lambda: board.runs_board(committed()),
+    "another_cpu": lambda: board.another_cpu(committed(), Store(committed().folder.parent / REPEATS)),
     "table1": lambda: board.beside_the_paper(committed()),
     "verdicts": lambda: board.verdicts(committed()),
     "errata": lambda: errata.markdown("digits"),

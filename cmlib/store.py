@@ -25,6 +25,7 @@ from cmlib.errors import StoreError
 from cmlib.experiment import Experiment, identity
 
 CHECKSUMS = "SHA256SUMS"  # of the published files of a store, as `sha256sum` writes them
+REPEATS = "repeats"  # beside the committed runs, in the repository alone: the same experiments, made again on another CPU
 FINISHED, DIVERGED = "finished", "stopped: the loss is not finite"
 
 

@@ -52,6 +52,28 @@ def test_runs_that_stopped_are_counted(tmp_path):
     assert cm.paper.mean_and_spread([1.0, 3.0], 1) == "2.00 ± 1.41 (2 runs, 1 stopped)"
 
 
+def stored(store, run, last_row, cpu):
+    """A run with other accuracies after its last task, put into a store as if it had been made on a CPU."""
+    changed = replace(run, R=[*run.R[:-1], last_row], machine={**run.machine, "cpu": cpu, "instructions": "AVX2"})
+    store.save(changed, cm.Experiment("digits", "til", "naive", run.seed, "smoke", epochs=run.experiment["options"]["epochs"]),
+               run.data["digest"])  # fmt: skip
+
+
+def test_the_same_experiments_on_another_cpu(tmp_path):
+    """Differences are paired by seed; a repeat without a first run, and a first run without a repeat, do not count."""
+    first, repeats = Store(tmp_path / "first"), Store(tmp_path / "repeats")
+    for seed, before, after in [(0, 80.0, 83.0), (1, 90.0, 89.0), (2, 70.0, None), (3, None, 10.0)]:
+        run = cm.run(cm.Experiment("digits", "til", "naive", seed, "smoke", epochs=1))
+        for store, value, cpu in ((first, before, "One"), (repeats, after, "Other")):
+            if value is not None:
+                stored(store, run, [value] * 5, cpu)
+    text = board.another_cpu(first, repeats)
+    assert "| TIL | Naive | 0-1 | 85.00 ± 5.00 | 86.00 ± 3.00 | 1.00 ± 2.00 | +3.00 | 0 of 2 |" in text
+    assert "2 runs, repeated on Other (AVX2): 0 give the same R. Accuracy moves by 2.00 points on average" in text
+    assert board.another_cpu(first, first).count("2 of 2") == 0 and "3 of 3" in board.another_cpu(first, first)
+    assert board.another_cpu(first, Store(tmp_path / "none")) == "Nothing: not run yet."
+
+
 def test_blocks_are_filled_and_unknown_ones_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(report, "TABLES", {"one": lambda: "| a |"})
     page = tmp_path / "page.md"
