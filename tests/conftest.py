@@ -1,9 +1,14 @@
-"""What holds for every test: one thread, stores and caches of its own, no network."""
+"""What holds for every test: known threads, stores and caches of its own, no network, and Ctrl-C as a terminal sends it.
+
+Tests that compare losses, gradients or engines compute in double precision: by the fixture `double`, or, where the numbers are
+those of a run in single precision, by `precision.in_double`. In single precision another CPU changes the fifth digit of a loss.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import sys
 import tempfile
@@ -13,14 +18,18 @@ from typing import Any
 
 import pytest
 
-os.environ["OMP_NUM_THREADS"] = "1"  # read when torch is first imported, so it is set before anything else
-os.environ["MKL_NUM_THREADS"] = "1"
+THREADS = os.environ.get("CMLIB_TEST_THREADS", "1")
+os.environ["OMP_NUM_THREADS"] = THREADS  # read when torch is first imported, so it is set before anything else
+os.environ["MKL_NUM_THREADS"] = THREADS
 os.environ["MPLBACKEND"] = "agg"
 os.environ["TQDM_DISABLE"] = "1"
 
 _FOLDER = Path(tempfile.mkdtemp(prefix="cmlib-tests-"))
 os.environ["CMLIB_STORE"] = str(_FOLDER / "runs")
 os.environ["CMLIB_CACHE"] = str(_FOLDER / "cache")
+
+# A shell that starts the tests in the background lets them ignore Ctrl-C, and every program that a test starts would too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 LOCAL = ("localhost", "::1", "", None)
 
@@ -31,7 +40,7 @@ def pytest_unconfigure() -> None:
 
 def pytest_collection_finish() -> None:
     if "torch" in sys.modules:
-        sys.modules["torch"].set_num_threads(1)
+        sys.modules["torch"].set_num_threads(int(THREADS))
 
 
 def _is_local(address: Any) -> bool:
@@ -64,3 +73,14 @@ def no_network() -> Iterator[None]:
         patch.setattr(socket.socket, "connect_ex", _guard(socket.socket.connect_ex))
         patch.setattr(socket, "getaddrinfo", local_look_up)
         yield
+
+
+@pytest.fixture
+def double(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """All that would be computed in single precision is computed in double precision: new tensors, and `.float()`."""
+    import torch
+
+    monkeypatch.setattr(torch.Tensor, "float", torch.Tensor.double)
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
