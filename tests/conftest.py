@@ -13,6 +13,7 @@ import socket
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +32,20 @@ os.environ["CMLIB_CACHE"] = str(_FOLDER / "cache")
 # A shell that starts the tests in the background lets them ignore Ctrl-C, and every program that a test starts would too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+LIMITS = {"engines": 240, "faults": 360, "browser": 240, "slow": 1800}  # seconds a test
 LOCAL = ("localhost", "::1", "", None)
 
 
 def pytest_unconfigure() -> None:
     shutil.rmtree(_FOLDER, ignore_errors=True)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """More time than the usual limit for the kinds of tests that start programs or train longer."""
+    for item in items:
+        limit = max((seconds for kind, seconds in LIMITS.items() if item.get_closest_marker(kind)), default=None)
+        if limit and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(limit))
 
 
 def pytest_collection_finish() -> None:
@@ -73,6 +83,18 @@ def no_network() -> Iterator[None]:
         patch.setattr(socket.socket, "connect_ex", _guard(socket.socket.connect_ex))
         patch.setattr(socket, "getaddrinfo", local_look_up)
         yield
+
+
+@pytest.fixture(scope="session")
+def few_digits() -> Any:
+    """The digits with five test images a class: in a short run most of the time goes into measuring."""
+    import torch
+
+    from cmlib import datasets
+
+    digits = datasets.load("digits")
+    rows = torch.cat([(digits.y_test == k).nonzero().squeeze(1)[:5] for k in range(10)])
+    return replace(digits, x_test=digits.x_test[rows], y_test=digits.y_test[rows], digest="0123456789ab")
 
 
 @pytest.fixture

@@ -94,11 +94,11 @@ def avalanche_losses(av: Any, experiment: Experiment, data: Any, monkeypatch: py
 @pytest.mark.parametrize(("method", "scenario"), OURS)
 @pytest.mark.usefixtures("double")
 def test_our_strategies_give_the_losses_of_cmlibs_loop(
-    av: Any, digits: Any, method: str, scenario: str, monkeypatch: pytest.MonkeyPatch
+    av: Any, few_digits: Any, method: str, scenario: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     experiment = smoke(method, scenario, batch_size=16, epochs=2)
-    theirs, position, _ = avalanche_losses(av, experiment, digits, monkeypatch)
-    ours, expected = own_losses(experiment, digits)
+    theirs, position, _ = avalanche_losses(av, experiment, few_digits, monkeypatch)
+    ours, expected = own_losses(experiment, few_digits)
     assert len(ours) == len(theirs) >= 2 * 2 * 3  # steps an epoch, epochs, and at least three tasks
     assert theirs == pytest.approx(ours, rel=EXACT)
     assert position.R == expected.R
@@ -146,7 +146,7 @@ def keep_gradients(av: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("method", ["naive", "ewc", "oewc", "gem"])
 @pytest.mark.usefixtures("double")
 def test_avalanches_own_strategies_give_the_same_losses(
-    av: Any, digits: Any, method: str, scenario: str, monkeypatch: pytest.MonkeyPatch
+    av: Any, few_digits: Any, method: str, scenario: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     strength = {"strength": 10} if method in ("ewc", "oewc") else {}
     experiment = smoke(method, scenario, batch_size=8, **strength)  # 4 steps a task
@@ -154,7 +154,7 @@ def test_avalanches_own_strategies_give_the_same_losses(
         in_file_order(monkeypatch, experiment.epochs)
     if method == "gem":
         keep_gradients(av, monkeypatch)
-    theirs, _, made = avalanche_losses(av, experiment, digits, monkeypatch)
+    theirs, _, made = avalanche_losses(av, experiment, few_digits, monkeypatch)
 
     def same_exemplars(gem: Any) -> None:
         """GEM's two memories are drawn differently (Avalanche: from the whole task, kept normalised): give cmlib Avalanche's."""
@@ -164,21 +164,21 @@ def test_avalanches_own_strategies_give_the_same_losses(
         first = [task.classes.start if scenario == "til" else 0 for task in gem.scenario.tasks]
         gem._exemplars = lambda task: [(plugin.memory_x[i], plugin.memory_y[i] + first[i]) for i in range(task.index)]
 
-    ours, _ = own_losses(experiment, digits, same_exemplars)
+    ours, _ = own_losses(experiment, few_digits, same_exemplars)
     assert len(ours) == len(theirs) == 20
     assert theirs == pytest.approx(ours, rel=EXACT)
     if method != "naive":  # the penalty or the projection is at work: plain training goes another way
-        plain, _ = own_losses(experiment.but(method="naive"), digits)
+        plain, _ = own_losses(experiment.but(method="naive"), few_digits)
         assert ours[:5] == pytest.approx(plain[:5], rel=EXACT)  # nothing differs before the second task's first update
         assert ours[6:] != pytest.approx(plain[6:], rel=1e-3)
 
 
 @pytest.mark.usefixtures("double")
-def test_replay_and_cumulative_share_network_and_first_task(av: Any, digits: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replay_and_cumulative_share_network_and_first_task(av: Any, few_digits: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for method in ("er", "cumulative"):
         experiment = smoke(method, "til", batch_size=8)
-        theirs, _, _ = avalanche_losses(av, experiment, digits, monkeypatch)
-        ours, _ = own_losses(experiment, digits)
+        theirs, _, _ = avalanche_losses(av, experiment, few_digits, monkeypatch)
+        ours, _ = own_losses(experiment, few_digits)
         assert len(theirs) == len(ours)
         assert theirs[:4] == pytest.approx(ours[:4], rel=EXACT)  # the first task; its replay is drawn by either in its own way
         if method == "cumulative":  # the batches of the union are cmlib's, so all of it is the same
@@ -237,32 +237,32 @@ def test_copes_prototypes_move_as_avalanches_do(av: Any) -> None:
 
 
 @pytest.mark.parametrize(("method", "scenario"), PAIRS)
-def test_every_pair_runs_through_avalanche(av: Any, digits: Any, method: str, scenario: str) -> None:
+def test_every_pair_runs_through_avalanche(av: Any, few_digits: Any, method: str, scenario: str) -> None:
     experiment = smoke(method, scenario, batch_size=16).but(engine="avalanche")
     before = torch.get_rng_state()
-    run = engine.run(experiment, digits, progress=False)
+    run = engine.run(experiment, few_digits, progress=False)
     assert torch.equal(torch.get_rng_state(), before), "torch's global generator was moved"
     assert run.experiment["engine"] == "avalanche"
     assert [[value is not None for value in row] for row in run.R] == [[j <= i for j in range(5)] for i in range(5)]
     assert all(0 <= value <= 100 for row in run.R for value in row if value is not None)
     assert run.status == "finished"
     assert len(run.gradient_steps) == len(run.seconds_per_epoch) == 5
-    counterpart = engine.run(experiment.but(engine="cmlib"), digits, progress=False)
+    counterpart = engine.run(experiment.but(engine="cmlib"), few_digits, progress=False)
     assert run.gradient_steps == counterpart.gradient_steps
     assert run.formula == counterpart.formula
     assert run.retained == counterpart.retained  # both keep as much, counted in their own tensors
     if (method, scenario) in (("er", "til"), ("cope", "cil")):
-        again = engine.run(experiment, digits, progress=False)
+        again = engine.run(experiment, few_digits, progress=False)
         assert (again.R, again.retained) == (run.R, run.retained)
 
 
-def test_seeds_and_a_loss_that_is_not_finite(av: Any, digits: Any) -> None:
+def test_seeds_and_a_loss_that_is_not_finite(av: Any, few_digits: Any) -> None:
     experiment = smoke("gem", "til", batch_size=16, lr=1e6).but(engine="avalanche")
-    run = engine.run(experiment, digits, progress=False)
+    run = engine.run(experiment, few_digits, progress=False)
     assert run.status.startswith("stopped: the loss is not finite (task ")
     assert run.R[-1] == [None] * 5
     assert run.to_json()  # no NaN in it
-    runs = [engine.run(smoke("naive", "til", seed=s).but(engine="avalanche"), digits, progress=False) for s in (1, 2)]
+    runs = [engine.run(smoke("naive", "til", seed=s).but(engine="avalanche"), few_digits, progress=False) for s in (1, 2)]
     assert runs[0].R != runs[1].R
 
 
@@ -288,11 +288,11 @@ def test_an_option_avalanche_lacks_is_refused(av: Any, digits: Any, method: str,
     assert f"{name}={value}" in str(error.value)
 
 
-def test_batch_splits_of_replay_reach_avalanche(av: Any, digits: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batch_splits_of_replay_reach_avalanche(av: Any, few_digits: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = after_each_step(av, monkeypatch, lambda strategy: len(strategy.mb_y))
     for split, size in (("half", 16), ("double", 32)):
         sizes.clear()
-        engine.run(smoke("er", "cil", batch_size=16, batch_split=split).but(engine="avalanche"), digits, progress=False)
+        engine.run(smoke("er", "cil", batch_size=16, batch_split=split).but(engine="avalanche"), few_digits, progress=False)
         assert sizes[2] == size  # the first batch of the second task
 
 

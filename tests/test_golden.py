@@ -16,7 +16,7 @@ from cmlib import datasets
 from cmlib.engine import fresh
 from cmlib.methods.base import METHODS
 
-pytestmark = pytest.mark.engines
+pytestmark = [pytest.mark.engines, pytest.mark.numbers]
 GOLDEN = Path(__file__).with_name("golden.json")
 PRECISION = "double"
 TOLERANCE = 1e-9  # of a loss; CPUs, instruction sets and numbers of threads differ by less than a hundredth of it

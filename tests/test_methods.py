@@ -1,5 +1,6 @@
 """Methods: what they learn, keep and see."""
 
+import functools
 import math
 
 import pytest
@@ -22,6 +23,17 @@ def digits():
     return datasets.load("digits")
 
 
+@pytest.fixture(scope="module")
+def run_of(few_digits):
+    """A function that makes a short run of a method; `run_of.kept` makes each only once."""
+
+    def run(method, scenario, **options):
+        return cm.run(experiment(method, scenario, **{"seed": 1, "train_per_class": 16, **options}), few_digits)
+
+    run.kept = functools.cache(run)
+    return run
+
+
 def experiment(method, scenario, seed=0, **options):
     return cm.Experiment("digits", scenario, method, seed, "smoke", **options)
 
@@ -42,8 +54,8 @@ def batch(made, task, n=16):
 
 
 @pytest.mark.parametrize(("method", "scenario"), PAIRS)
-def test_every_method_runs_and_says_what_it_keeps(digits, method, scenario):
-    run = cm.run(experiment(method, scenario), digits)
+def test_every_method_runs_and_says_what_it_keeps(run_of, method, scenario):
+    run = run_of.kept(method, scenario)
     assert run.status == "finished" and run.matrix.shape == (5, 5)
     R = run.matrix
     assert all(0 <= R[i, j] <= 100 for i in range(5) for j in range(i + 1))
@@ -53,13 +65,12 @@ def test_every_method_runs_and_says_what_it_keeps(digits, method, scenario):
 
 
 @pytest.mark.parametrize(("method", "scenario"), PAIRS)
-def test_a_run_leaves_the_global_generator_alone_and_is_reproducible(digits, method, scenario):
+def test_a_run_leaves_the_global_generator_alone_and_is_reproducible(run_of, method, scenario):
+    first = run_of.kept(method, scenario)
     torch.manual_seed(11)
     before = torch.random.get_rng_state()
-    first = cm.run(experiment(method, scenario, seed=1), digits)
+    assert run_of(method, scenario).R == first.R
     assert torch.equal(before, torch.random.get_rng_state())
-    torch.rand(7)
-    assert cm.run(experiment(method, scenario, seed=1), digits).R == first.R
 
 
 def test_runs_of_one_seed_are_paired(digits):
@@ -70,6 +81,7 @@ def test_runs_of_one_seed_are_paired(digits):
         assert torch.equal(one.backbone.blocks[8].conv2.weight, made[0].backbone.blocks[8].conv2.weight)
 
 
+@pytest.mark.numbers
 @pytest.mark.usefixtures("double")
 def test_til_loss_of_cm_from_its_equations(digits):
     made = trained(digits, "cm", "til", lam=0.7)
@@ -102,6 +114,7 @@ def test_til_drift_is_zero_at_the_first_step_of_a_task(digits):
     assert float(made.til_drift(x, 2).detach()) == 0.0
 
 
+@pytest.mark.numbers
 @pytest.mark.usefixtures("double")
 def test_cil_loss_of_cm_from_its_equations(digits):
     made = trained(digits, "cm", "cil", lam=0.7)
@@ -181,8 +194,8 @@ def test_the_preset_text_follows_the_text():
 
 
 @pytest.mark.parametrize(("method", "scenario"), PAIRS)
-def test_every_method_runs_with_the_preset_text(digits, method, scenario):
-    run = cm.run(cm.Experiment("digits", scenario, method, 0, "smoke", preset="text", train_per_class=16), digits)
+def test_every_method_runs_with_the_preset_text(run_of, method, scenario):
+    run = run_of(method, scenario, preset="text")
     assert run.status == "finished" and run.matrix.shape == (5, 5)
 
 
