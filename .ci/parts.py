@@ -42,7 +42,7 @@ CONFIGURATIONS = {
     "one thread": {"CMLIB_TEST_THREADS": "1"},
     "two threads": {"CMLIB_TEST_THREADS": "2"},
 }
-SHORT = ("oneDNN SSE4.1", "two threads")  # of the numbers alone, in every `make test`
+SHORT = ("ATen default", "two threads")  # of the numbers alone, in every `make test`
 
 
 @dataclass

@@ -1,7 +1,7 @@
 """What holds for every test: known threads, stores and caches of its own, no network, and Ctrl-C as a terminal sends it.
 
-Tests that compare losses, gradients or engines compute in double precision: by the fixture `double`, or, where the numbers are
-those of a run in single precision, by `precision.in_double`. In single precision another CPU changes the fifth digit of a loss.
+Tests that compare losses, gradients or engines compute in double precision, by the fixture `double`: in single precision another
+CPU changes the third digit of a loss after ten steps.
 """
 
 from __future__ import annotations
@@ -98,11 +98,9 @@ def few_digits() -> Any:
 
 
 @pytest.fixture
-def double(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """All that would be computed in single precision is computed in double precision: new tensors, and `.float()`."""
-    import torch
+def double() -> Iterator[None]:
+    """All that would be drawn or computed in single precision is so in double precision."""
+    from precision import double_precision
 
-    monkeypatch.setattr(torch.Tensor, "float", torch.Tensor.double)
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
+    with double_precision():
+        yield
