@@ -17,15 +17,17 @@ reproduce: env
 
 ## test            all of the parts below, with the time of each at the end (makes .venv first)
 test: env
-	@$(PARTS) lint units notebooks book engines faults browser
+	@$(PARTS) lint units notebooks book engines numbers faults browser
 
 ## test-units      quick tests of the package and the set-up
 ## test-notebooks  run every chapter
 ## test-book       build the book from nothing, warnings are errors, and check the site
 ## test-engines    compare the engines
+## test-numbers    compare losses and steps as other CPUs compute them
 ## test-faults     kill and resume, bad input
 ## test-browser    look at the built site in Chromium
-TESTS := test-units test-notebooks test-book test-engines test-faults test-browser
+## test-cpus       units and engines under other instruction sets and numbers of threads (an hour; not in `make test`)
+TESTS := test-units test-notebooks test-book test-engines test-numbers test-faults test-browser test-cpus
 $(TESTS): env
 	@$(PARTS) $(@:test-%=%)
 

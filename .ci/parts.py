@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -26,8 +29,20 @@ NONE_COLLECTED = 5
 UNITS = "not slow and not browser and not faults and not engines and not site"
 PARALLEL = ["-n", "2", "--dist", "loadfile"]
 SPREAD = ["-n", "2", "--dist", "load"]  # tests of one file on both cores
-NBVAL = ["--nbval-lax", "--nbval-current-env", "--nbval-cell-timeout=300"]
+NBVAL = ["--nbval-lax", "--nbval-current-env", "--nbval-cell-timeout=300", "--timeout=330"]
 COUNTS = ("passed", "failed", "skipped")
+
+# What other CPUs do, as far as this one can be told to do it: most are upper limits, so they work on every CPU.
+CONFIGURATIONS = {
+    "oneDNN SSE4.1": {"ONEDNN_MAX_CPU_ISA": "SSE41", "MKL_ENABLE_INSTRUCTIONS": "SSE4_2"},
+    "oneDNN AVX2": {"ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"},
+    "oneDNN AVX-512": {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE"},
+    "ATen default": {"ATEN_CPU_CAPABILITY": "default"},
+    "ATen AVX2": {"ATEN_CPU_CAPABILITY": "avx2"},
+    "one thread": {"CMLIB_TEST_THREADS": "1"},
+    "two threads": {"CMLIB_TEST_THREADS": "2"},
+}
+SHORT = ("ATen default", "two threads")  # of the numbers alone, in every `make test`
 
 
 @dataclass
@@ -50,7 +65,10 @@ class Result:
 
 
 def environment() -> dict[str, str]:
-    """The environment of every part: the programs of this Python first, one thread, no progress bars."""
+    """The environment of every part: the programs of this Python first, one thread, no progress bars.
+
+    The tests set their threads themselves (CMLIB_TEST_THREADS).
+    """
     path = f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}"
     return {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1", "TQDM_DISABLE": "1"}
 
@@ -129,6 +147,27 @@ def engines() -> list[Result]:
     return [pytest("tests", "-m", "engines", *SPREAD)]
 
 
+def numbers() -> list[Result]:
+    """The short form of `cpus`: only the tests whose numbers another CPU could change."""
+    return configurations(SHORT, ("numbers", *SPREAD))
+
+
+def cpus() -> list[Result]:
+    return configurations(CONFIGURATIONS, (UNITS, *PARALLEL), ("engines", *SPREAD))
+
+
+def configurations(names: Iterable[str], *runs: tuple[str, ...]) -> list[Result]:
+    """Tests under other instruction sets and numbers of threads; a table of them. runs: a marker, then options of pytest."""
+    found = {}
+    for name in names:
+        variables = CONFIGURATIONS[name]
+        print(f"\n--- {name}: {' '.join(f'{key}={value}' for key, value in variables.items())}", flush=True)
+        lines = [partial(pytest, "tests", "-m", *line, **variables) for line in runs]
+        found[name] = timed(lambda lines=lines: [line() for line in lines])
+    print(f"\n{table(found, counted=True)}", flush=True)
+    return list(found.values())
+
+
 def faults() -> list[Result]:
     return [pytest("tests", "-m", "faults", *SPREAD)]
 
@@ -157,27 +196,32 @@ def browser() -> list[Result]:
     return [result]
 
 
-PARTS = {part.__name__: part for part in (lint, units, notebooks, book, engines, faults, browser, stress, build)}
+EVERY = (lint, units, notebooks, book, engines, numbers, faults, browser, stress, build, cpus)
+PARTS = {part.__name__: part for part in EVERY}
 
 
 # --- all together --------------------------------------------------------------------------------------------------
 
 
-def run(name: str) -> Result:
-    """Run one part and time it."""
-    print(f"\n=== {name} ===", flush=True)
+def timed(part: Callable[[], list[Result]]) -> Result:
+    """Run the commands of a part, sum them up and time them."""
     start = time.perf_counter()
     total = Result()
-    for result in PARTS[name]():
+    for result in part():
         total.add(result)
     total.seconds = time.perf_counter() - start
     return total
 
 
-def table(results: dict[str, Result]) -> str:
-    """A line a part, the total, pytest's counts over all parts, and the names of the parts that failed."""
-    rows = [f"{name:<10}  {result.word:<8}{result.seconds:>7.0f} s" for name, result in results.items()]
-    rows.append(f"{'all':<10}  {'':<8}{sum(result.seconds for result in results.values()):>7.0f} s")
+def table(results: dict[str, Result], counted: bool = False) -> str:
+    """A line a part, the total, pytest's counts over all parts, and the names of the parts that failed.
+
+    counted: each line says how many tests passed.
+    """
+    width = max(10, *(len(name) for name in results))
+    tests = {name: f"{result.counts[0]:>6} tests" if counted else "" for name, result in results.items()}
+    rows = [f"{name:<{width}}  {result.word:<8}{tests[name]}{result.seconds:>7.0f} s" for name, result in results.items()]
+    rows.append(f"{'all':<{width}}  {'':<{20 if counted else 8}}{sum(result.seconds for result in results.values()):>7.0f} s")
     sums = (sum(result.counts[k] for result in results.values()) for k in range(3))
     rows.append("tests: " + ", ".join(f"{count} {word}" for count, word in zip(sums, COUNTS, strict=True)))
     failed = [name for name, result in results.items() if result.word == "FAILED"]
@@ -189,10 +233,15 @@ def main(names: list[str]) -> int:
     if unknown or not names:
         print(f"unknown part '{' '.join(unknown)}'; allowed: {', '.join(PARTS)}", file=sys.stderr)
         return 2
-    results = {name: run(name) for name in names}
+    results = {}
+    for name in names:
+        print(f"\n=== {name} ===", flush=True)
+        results[name] = timed(PARTS[name])
     print(f"\n{table(results)}", flush=True)
     return int(any(result.word == "FAILED" for result in results.values()))
 
 
 if __name__ == "__main__":
+    # A shell that starts this in the background lets it ignore Ctrl-C, and every program started here would too.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.exit(main(sys.argv[1:]))

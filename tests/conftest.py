@@ -1,20 +1,27 @@
-"""What holds for every test: one thread, stores and caches of its own, no network."""
+"""What holds for every test: known threads, stores and caches of its own, no network, and Ctrl-C as a terminal sends it.
+
+Tests that compare losses, gradients or engines compute in double precision, by the fixture `double`: in single precision another
+CPU changes the third digit of a loss after ten steps.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-os.environ["OMP_NUM_THREADS"] = "1"  # read when torch is first imported, so it is set before anything else
-os.environ["MKL_NUM_THREADS"] = "1"
+THREADS = os.environ.get("CMLIB_TEST_THREADS", "1")
+os.environ["OMP_NUM_THREADS"] = THREADS  # read when torch is first imported, so it is set before anything else
+os.environ["MKL_NUM_THREADS"] = THREADS
 os.environ["MPLBACKEND"] = "agg"
 os.environ["TQDM_DISABLE"] = "1"
 
@@ -22,6 +29,10 @@ _FOLDER = Path(tempfile.mkdtemp(prefix="cmlib-tests-"))
 os.environ["CMLIB_STORE"] = str(_FOLDER / "runs")
 os.environ["CMLIB_CACHE"] = str(_FOLDER / "cache")
 
+# A shell that starts the tests in the background lets them ignore Ctrl-C, and every program that a test starts would too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+LIMITS = {"engines": 240, "faults": 360, "browser": 240, "slow": 1800}  # seconds a test
 LOCAL = ("localhost", "::1", "", None)
 
 
@@ -29,9 +40,17 @@ def pytest_unconfigure() -> None:
     shutil.rmtree(_FOLDER, ignore_errors=True)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """More time than the usual limit for the kinds of tests that start programs or train longer."""
+    for item in items:
+        limit = max((seconds for kind, seconds in LIMITS.items() if item.get_closest_marker(kind)), default=None)
+        if limit and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(limit))
+
+
 def pytest_collection_finish() -> None:
     if "torch" in sys.modules:
-        sys.modules["torch"].set_num_threads(1)
+        sys.modules["torch"].set_num_threads(int(THREADS))
 
 
 def _is_local(address: Any) -> bool:
@@ -63,4 +82,25 @@ def no_network() -> Iterator[None]:
         patch.setattr(socket.socket, "connect", _guard(socket.socket.connect))
         patch.setattr(socket.socket, "connect_ex", _guard(socket.socket.connect_ex))
         patch.setattr(socket, "getaddrinfo", local_look_up)
+        yield
+
+
+@pytest.fixture(scope="session")
+def few_digits() -> Any:
+    """The digits with five test images a class: in a short run most of the time goes into measuring."""
+    import torch
+
+    from cmlib import datasets
+
+    digits = datasets.load("digits")
+    rows = torch.cat([(digits.y_test == k).nonzero().squeeze(1)[:5] for k in range(10)])
+    return replace(digits, x_test=digits.x_test[rows], y_test=digits.y_test[rows], digest="0123456789ab")
+
+
+@pytest.fixture
+def double() -> Iterator[None]:
+    """All that would be drawn or computed in single precision is so in double precision."""
+    from precision import double_precision
+
+    with double_precision():
         yield

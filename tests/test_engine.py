@@ -5,6 +5,7 @@ import json
 import multiprocessing
 import os
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
@@ -28,6 +29,27 @@ TINY = {"profile": "smoke", "epochs": 2, "train_per_class": 16}
 @pytest.fixture(scope="module")
 def digits():
     return datasets.load("digits")
+
+
+@pytest.fixture(scope="module")
+def finished(digits, tmp_path_factory):
+    """A run of naive, and the store that holds it."""
+    folder = tmp_path_factory.mktemp("finished")
+    return cm.run(cm.Experiment(method="naive", **TINY), digits, store=folder), folder
+
+
+@pytest.fixture(scope="module")
+def recorded(digits, tmp_path_factory):
+    """A run of CM with its snapshots, and the store that holds both."""
+    folder = tmp_path_factory.mktemp("recorded")
+    experiment = cm.Experiment("digits", "cil", "cm", 3, **TINY)
+    taken = snapshots.load_or_record(experiment, "merged", folder, digits)
+    return cm.run(experiment, digits, store=folder), taken, folder
+
+
+def copied(folder, target):
+    """A copy of a store, which a test may damage."""
+    return shutil.copytree(folder, target, dirs_exist_ok=True)
 
 
 def run_and_die(experiment, data, folder, epoch, written):
@@ -55,17 +77,17 @@ def killed(*arguments):
 
 @pytest.mark.faults
 @pytest.mark.parametrize(("method", "scenario"), PAIRS)
-def test_kill_9_and_the_same_bits(digits, tmp_path, method, scenario):
+def test_kill_9_and_the_same_bits(few_digits, tmp_path, method, scenario):
     """Killed in the first task and, in another store, at the end of the third: the same bits as an undisturbed run."""
-    experiment = cm.Experiment("digits", scenario, method, 1, **TINY)
-    whole, trained = cm.train(experiment, digits)
+    experiment = cm.Experiment("few_digits", scenario, method, 1, **TINY)
+    whole, trained = cm.train(experiment, few_digits)
     wanted = trained.state_dict()
     for epoch, written in [(2, False), (6, True)]:
         folder = tmp_path / str(epoch)
-        killed(experiment, digits, folder, epoch, written)
+        killed(experiment, few_digits, folder, epoch, written)
         assert len(list(folder.rglob("*.ckpt"))) == 1 and not list(folder.rglob("*.json"))
         torch.rand(3)
-        continued, again = cm.train(experiment, digits, store=folder)
+        continued, again = cm.train(experiment, few_digits, store=folder)
         assert continued.R == whole.R and continued.R_task_known == whole.R_task_known
         assert continued.gradient_steps == whole.gradient_steps and continued.retained == whole.retained
         state = again.state_dict()
@@ -90,19 +112,19 @@ def test_kill_9_and_the_same_command_again(tmp_path):
 
 
 @pytest.mark.faults
-def test_a_damaged_checkpoint_is_named(digits, tmp_path):
+def test_a_damaged_checkpoint_is_named(few_digits, tmp_path):
     experiment = cm.Experiment(method="naive", **TINY)
-    killed(experiment, digits, tmp_path, 1, True)
+    killed(experiment, few_digits, tmp_path, 1, True)
     (path,) = tmp_path.rglob("*.ckpt")
     path.write_bytes(path.read_bytes()[:500])
     with pytest.raises(cm.StoreError, match=rf"{path.name} is damaged .*; remove it") as error:
-        cm.run(experiment, digits, store=tmp_path)
+        cm.run(experiment, few_digits, store=tmp_path)
     assert "\n" not in str(error.value)
 
 
-def test_a_finished_run_is_loaded_and_a_changed_option_is_another_run(digits, tmp_path, monkeypatch):
+def test_a_finished_run_is_loaded_and_a_changed_option_is_another_run(digits, finished, monkeypatch):
     experiment = cm.Experiment(method="naive", **TINY)
-    first = cm.run(experiment, digits, store=tmp_path)
+    first, tmp_path = finished
     (path,) = tmp_path.rglob("*.json")
     assert (
         path.relative_to(tmp_path).as_posix() == f"smoke/digits-til/naive-epochs=2,train_per_class=16/seed0-{first.id[-8:]}.json"
@@ -116,9 +138,8 @@ def test_a_finished_run_is_loaded_and_a_changed_option_is_another_run(digits, tm
     assert cm.Experiment(method="naive", **TINY).hash("x") == experiment.hash("x")
 
 
-def test_a_new_option_leaves_runs_valid(digits, tmp_path, monkeypatch):
-    experiment = cm.Experiment(method="naive", **TINY)
-    run = cm.run(experiment, digits, store=tmp_path)
+def test_a_new_option_leaves_runs_valid(digits, finished, monkeypatch):
+    run, tmp_path = finished
     monkeypatch.setattr(Naive, "options", {"warm_up": Option(0, "a new option", int, low=0)})
     assert cm.Experiment(method="naive", **TINY).hash(digits.digest) == run.id[-8:]
     assert Store(tmp_path).find(cm.Experiment(method="naive", **TINY)) == [run]
@@ -132,8 +153,8 @@ def test_a_raised_revision_is_another_run(digits, monkeypatch):
     assert experiment.hash("x") != before
 
 
-def test_the_file_holds_everything(digits, tmp_path):
-    run = cm.run(cm.Experiment("digits", "cil", "cm", 3, **TINY), digits, store=tmp_path)
+def test_the_file_holds_everything(digits, recorded):
+    run, _, tmp_path = recorded
     (path,) = tmp_path.rglob("*.json")
     content = json.loads(path.read_text())
     assert content["experiment"]["options"]["lam"] == 0.1 and content["experiment"]["seed"] == 3
@@ -145,8 +166,8 @@ def test_the_file_holds_everything(digits, tmp_path):
     assert Store(tmp_path).read(path) == run
 
 
-def test_summary_has_the_promised_keys(digits):
-    run = cm.run(cm.Experiment(method="naive", **TINY), digits)
+def test_summary_has_the_promised_keys(finished):
+    run, _ = finished
     summary = run.summary()
     promised = {
         "accuracy",
@@ -173,9 +194,9 @@ def test_a_loss_that_is_not_finite_stops_and_marks_the_run(digits, tmp_path):
     assert Store(tmp_path).read(path).status == run.status
 
 
-def test_a_damaged_result_file_is_named(digits, tmp_path):
+def test_a_damaged_result_file_is_named(digits, finished, tmp_path):
     experiment = cm.Experiment(method="naive", **TINY)
-    cm.run(experiment, digits, store=tmp_path)
+    copied(finished[1], tmp_path)
     (path,) = tmp_path.rglob("*.json")
     path.write_text(path.read_text()[:100])
     with pytest.raises(cm.StoreError, match=f"{path.name} is not a result file"):
@@ -230,9 +251,10 @@ def test_paper_settings_per_data_set():
     assert cm.Experiment("cifar10", "cil", "er").memory_size == 500 and cm.Experiment("cifar10", "til", "naive").head == "linear"
 
 
-def test_snapshots_are_recorded_kept_and_read(digits, tmp_path):
-    experiment = cm.Experiment("digits", "cil", "cm", **TINY)
-    taken = snapshots.load_or_record(experiment, "merged", tmp_path, digits)
+def test_snapshots_are_recorded_kept_and_read(digits, recorded, tmp_path):
+    _, taken, folder = recorded
+    experiment = cm.Experiment("digits", "cil", "cm", 3, **TINY)
+    copied(folder, tmp_path)
     assert [one.after for one in taken] == [2, 3, 4, 5]
     assert [one.points.shape for one in taken] == [(30 * t, 128) for t in (2, 3, 4, 5)]
     assert taken[-1].centroid_labels.tolist() == list(range(10))
@@ -246,10 +268,9 @@ def test_snapshots_are_recorded_kept_and_read(digits, tmp_path):
         snapshots.record(cm.Experiment("digits", "til", "cm"), "merged")
 
 
-def test_publish_checks_and_copies(digits, tmp_path):
-    experiment = cm.Experiment("digits", "cil", "cm", **TINY)
-    cm.run(experiment, digits, store=tmp_path / "runs")
-    snapshots.load_or_record(experiment, "merged", tmp_path / "runs", digits)
+def test_publish_checks_and_copies(digits, recorded, tmp_path):
+    experiment = cm.Experiment("digits", "cil", "cm", 3, **TINY)
+    copied(recorded[2], tmp_path / "runs")
     (path,) = report.publish(tmp_path / "runs", tmp_path / "results")
     assert path == Store(tmp_path / "results").path(experiment, digits.digest)
     assert path.with_suffix(".merged.npz").is_file()

@@ -273,6 +273,7 @@ def test_one_start_at_a_time_has_a_store(gpu, tmp_path):
 # --- self-check and bench ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("double")
 def test_the_check_makes_real_steps(work):
     data = work.synthetic()
     assert data.x_train.shape == (400, 3, 32, 32) and torch.equal(data.x_train, work.synthetic().x_train)
@@ -293,7 +294,7 @@ def test_the_check_makes_real_steps(work):
                     velocity[name] = 0.9 * velocity[name] + parameter.grad
                     parameter.data -= 0.01 * velocity[name]
             wanted.append(float(loss.detach()))
-    assert work.losses(work.small("naive", "til"), data, "cpu") == pytest.approx(wanted, rel=1e-4)
+    assert work.losses(work.small("naive", "til"), data, "cpu") == pytest.approx(wanted, rel=1e-9)
 
 
 @pytest.mark.parametrize(

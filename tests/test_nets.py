@@ -46,6 +46,7 @@ def test_one_seed_gives_one_backbone_whatever_the_norm():
     assert not torch.equal(first.conv.weight, make_backbone(3, "shared", 8).conv.weight)
 
 
+@pytest.mark.usefixtures("double")
 def test_private_norms_are_frozen_and_restored():
     norm = TaskBatchNorm2d(3, "private")
     norm(torch.randn(16, 3, 4, 4) * 3 + 1)
@@ -71,6 +72,7 @@ def test_shared_norm_stays_one_and_stats_share_the_affine_map():
     assert stats.norms[0].weight is stats.norms[1].weight and stats.norms[0].weight.requires_grad
 
 
+@pytest.mark.usefixtures("double")
 @pytest.mark.parametrize("kind", ["private", "stats"])
 def test_past_tasks_as_one_batch_equal_one_pass_each(kind):
     net = ResNet20(1, kind)
@@ -80,15 +82,16 @@ def test_past_tasks_as_one_batch_equal_one_pass_each(kind):
     x = torch.randn(5, 1, 8, 8)
     together = net.past_features(x, 3)
     for task in range(3):
-        torch.testing.assert_close(together[task], net.features(x, task), rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(together[task], net.features(x, task), rtol=1e-9, atol=1e-11)
     parameters = [net.conv.weight, net.blocks[4].conv2.weight]
     weights = torch.linspace(0.1, 1, together.numel()).view(together.shape)
     got = torch.autograd.grad((together * weights).sum(), parameters)
     single = torch.stack([net.features(x, task) for task in range(3)])
     for a, b in zip(got, torch.autograd.grad((single * weights).sum(), parameters), strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-3)
+        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-11)
 
 
+@pytest.mark.usefixtures("double")
 def test_folded_norm_is_batch_norm_in_eval_mode():
     norm = TaskBatchNorm2d(3, "private")
     norm(torch.randn(16, 3, 4, 4) * 2 + 1)

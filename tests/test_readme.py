@@ -26,6 +26,7 @@ def test_the_loss_is_short():
     assert len(LOSS.split('"""')[2].strip().splitlines()) <= 15
 
 
+@pytest.mark.usefixtures("double")
 def test_the_loss_equals_cmlib():
     loss = loss_of_the_readme()
     torch.manual_seed(0)

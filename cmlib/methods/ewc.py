@@ -87,7 +87,7 @@ def penalty(now: Tensor, weights: Tensor, importance: Tensor) -> Tensor:
 def fisher(method: Method, task: Task) -> Tensor:
     """Importance of every consolidated weight for a task: the diagonal of the Fisher information, in eval mode. -> [P]"""
     squares = sample_squares if method.option["fisher"] == "empirical" else batch_square
-    total, n = torch.zeros(sum(one.numel() for one in consolidated(method)), device=method.scenario.device), 0
+    total, n = torch.zeros_like(flat(consolidated(method))), 0
     part = [(task.x, task.y, method.option["batch_size"])]
     for x, y in method.scenario.batches(part, task.index, epoch=method.option["epochs"]):  # draws that training never makes
         total += squares(method, x, y, task)
