@@ -182,7 +182,7 @@ def test_without_the_repository_it_is_said_where_the_chapters_are(
 
 def test_without_papermill_it_is_said_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chapters, "find_spec", lambda name: None if name == "papermill" else name)
-    with pytest.raises(OptionError, match="^chapters need the package papermill: pip install papermill$"):
+    with pytest.raises(OptionError, match=r"^chapters need the package papermill: pip install papermill$"):
         chapters.execute([str(chapter(tmp_path))], out=tmp_path / "out")
 
 
