@@ -1,7 +1,8 @@
 """Change the public address of this repository wherever it stands: repo.py owner/name
 
-The address is kept in pyproject.toml, [project.urls]; the other files repeat it. `strays` finds addresses that
-fit neither this repository nor one of the third parties below. Runs with any Python from 3.8 on, without packages.
+The address is kept in pyproject.toml, [project.urls]; the other files repeat it. The folder that `git clone` makes bears the
+name too: it follows in the `cd` after it. Elsewhere the bare name must not stand, for it may be any word. `strays` finds
+addresses that fit neither this repository nor one of the third parties below. Runs with any Python from 3.8 on, without packages.
 """
 
 from __future__ import annotations
@@ -94,9 +95,13 @@ def rename(new: str, root: Path = ROOT) -> list[str]:
     before = r"(github\.com[/:]|githubusercontent\.com/|/repos/|/github/(?:[\w-]+/)*?|/gh/)"
     address = re.compile(rf"{before}{re.escape(old)}(?![\w-]|\.(?!git\b)\w)")
     pages = re.compile(rf"\b{'/'.join(map(re.escape, _pages(old)))}(?![\w-])")
+    entered = re.compile(
+        rf"(git clone [^\n]*/{re.escape(new)}(?:\.git)?/?(?:\s|&&|;)+cd ){re.escape(old.split('/')[1])}(?![\w.-])"
+    )
     changed = []
     for path, text in sorted(texts(root), key=lambda pair: pair[0].name == "pyproject.toml"):
         fresh = pages.sub("/".join(_pages(new)), address.sub(rf"\g<1>{new}", text))
+        fresh = entered.sub(rf"\g<1>{new.split('/')[1]}", fresh)
         if fresh != text:
             path.write_bytes(fresh.encode("utf-8"))
             changed.append(str(path.relative_to(root)))

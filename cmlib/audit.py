@@ -175,8 +175,10 @@ SCHEMA: dict[str, Form] = {  # every entry of a result file, by its path
     "machine.changed": ("true or false", lambda value: isinstance(value, bool)),
     "machine.commit": ("hexadecimal digits, or empty", _matching("[0-9a-f]{0,40}")),
     "date": ("YYYY-MM-DD", _matching(r"20\d\d-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])")),
+    "classes": ("lists of class names, one a task", lambda value: _lists(value, lambda name: isinstance(name, str))),
+    "notes": ("sentences", lambda value: _lists([value], lambda one: isinstance(one, str))),
 }
-OPTIONAL = ("formula", "machine.cpu", "machine.instructions", "machine.changed")  # absent from the oldest files
+OPTIONAL = ("classes", "notes", "formula", "machine.cpu", "machine.instructions", "machine.changed")  # not in old files
 PARENTS = {path.split(".")[0] for path in SCHEMA if "." in path}
 
 

@@ -101,7 +101,8 @@ class Settings:
         for method in self.methods:
             check_name("method", method, METHODS)
         if not self.pairs():
-            raise OptionError(f"{', '.join(self.methods)}: does not work in scenario {self.scenario}")
+            allowed = ", ".join(name for name, method in METHODS.items() if self.scenario in method.scenarios)
+            raise OptionError(f"{', '.join(self.methods)}: does not work in scenario {self.scenario}; allowed: {allowed}")
         for name in ("repeats", "threads"):
             Option(1, "", int, low=1, optional=True).parse(name, getattr(self, name))
 

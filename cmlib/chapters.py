@@ -18,12 +18,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, wait
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from cmlib.errors import OptionError, StoreError, check_name
-from cmlib.notebooks import QUIET, chapters, kernel_environment, read
-from cmlib.plots.page import PROFILES, check_known, declared, takes
+from cmlib.errors import OptionError, StoreError
+from cmlib.notebooks import ABSENT, QUIET, chapters, kernel_environment, read
+from cmlib.plots.page import check_known, check_meaning, declared, takes
 from cmlib.store import write_atomically
 from cmlib.sweep import Slot, handling, one_line
 
@@ -62,15 +63,15 @@ def given_parameters(settings: Sequence[str], profile: str | None = None, recomp
 def typed_parameters(path: Path, given: Mapping[str, str]) -> dict[str, Any]:
     """The given texts as values of the types that the chapter's parameters cell declares.
 
-    An unknown name or a value of the wrong type raises `OptionError`, which names the chapter.
+    An unknown name, a value of the wrong type or without a meaning raises `OptionError`, which names the chapter.
     """
     if not given:
         return {}
     known = declared(next((cell.source for cell in read(path).cells if _is_tagged(cell, "parameters")), ""))
     check_known(given, known, path.name)
     values = {name: _convert(path, name, text, known[name]) for name, text in given.items()}
-    if "profile" in values:
-        check_name("profile", values["profile"], PROFILES)
+    for name, value in values.items():
+        check_meaning(name, value)
     return values
 
 
@@ -232,7 +233,10 @@ def execute(
         raise OptionError(f"--jobs {jobs}: expected a number above 0")
     paths = list(dict.fromkeys(chapters(names, folder)))
     if not paths:
-        raise OptionError("there are no chapters here; run this in a checkout of the book")
+        raise OptionError(ABSENT)
+    for package in ("papermill", "ipykernel"):
+        if find_spec(package) is None:
+            raise OptionError(f"chapters need the package {package}: pip install {package}")
     values = {path: typed_parameters(path, given or {}) for path in paths}
     target = _fresh_folder(Path(out), paths)
     jobs = min(jobs or os.cpu_count() or 1, len(paths))  # a chapter takes one core
@@ -271,6 +275,7 @@ def _run_all(paths: Sequence[Path], values: Mapping[Path, Mapping[str, Any]], re
                 if waiting and not slot.item:
                     path = waiting.popleft()
                     slot.give(path, execute_one, str(path), str(report.folder / path.name), values[path])
+                    print(f"{path.stem}: started ({len(paths) - len(waiting)} of {len(paths)})", file=sys.stderr, flush=True)
             wait([slot.future for slot in slots if slot.future], return_when=FIRST_COMPLETED)
             for slot in slots:
                 if slot.future and slot.future.done():

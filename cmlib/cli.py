@@ -7,6 +7,7 @@ Bad input ends with exit code 2 and one line on stderr. `--json` prints one obje
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 from pathlib import Path
@@ -78,10 +79,13 @@ def _describe(made: Any) -> str:
     for i, row in enumerate(made.R):
         cells = "  ".join("     -" if value is None else f"{value:6.2f}" for value in row)
         lines.append(f"after task {i + 1}  {cells}")
-    lines.append(f"accuracy {made.accuracy:.2f}  bwt {made.bwt:.2f}  bwt_final {made.bwt_final:.2f}  (percent)")
+    shown = {name: getattr(made, name) for name in ("accuracy", "bwt", "bwt_final")}
+    said = (f"{name} {'-' if math.isnan(value) else f'{value:.2f}'}" for name, value in shown.items())  # - was not measured
+    lines.append(f"{'  '.join(said)}  (percent)")
     seconds = sum(sum(task) for task in made.seconds_per_epoch)
     lines.append(f"{seconds:.1f} s, {sum(made.gradient_steps)} gradient steps, {made.retained_scalars} scalars retained")
-    return "\n".join(lines)
+    lines += [f"classes of task {i + 1}: {', '.join(names)}" for i, names in enumerate(made.classes)]
+    return "\n".join(lines + [f"note: {note}" for note in made.notes])
 
 
 @app.command()
@@ -139,6 +143,11 @@ def doctor(data_root: DataRoot = None, store: Annotated[str | None, typer.Option
         print(f"ok    {name} {version}")
     device = engine.device_name(engine.choose_device("auto"))
     print(f"ok    device {device}, {os.cpu_count()} cores, {torch.get_num_threads()} threads")
+    cores = os.cpu_count() or 1
+    if torch.get_num_threads() == 1 and cores > 2:
+        cause = "OMP_NUM_THREADS=1 is set; unset it or " if os.environ.get("OMP_NUM_THREADS") == "1" else ""
+        side = f"more cores serve runs side by side, as in cmlib sweep table1 --jobs {cores}"
+        print(f"warn  one thread on {cores} cores: {cause}set OMP_NUM_THREADS=2, the most that a run takes; {side}")
     for row in data.describe(data_root):
         found = row["where"] != "not found"
         print(f"{'ok  ' if found else 'none'}  data set {row['name']}: {row['where']}")

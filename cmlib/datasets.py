@@ -135,7 +135,7 @@ def load(
         return load_arrays(source)
     if not isinstance(source, str):
         raise OptionError(f"a data set is a name, a folder, (x, y) or ((x, y), (x_test, y_test)), not {_kind(source)}")
-    name = check_name("data set", one_line(source), names())
+    name = check_name("data set", one_line(source), names(), "or a folder of images")
     return load_digits() if name == "digits" else _load_known(KNOWN[name], data_root, cache)
 
 
@@ -149,7 +149,7 @@ def _as_folder(source: Any) -> Path | None:
     if path.is_file():
         raise DataError(f"{one_line(path)} is a file; give the folder that holds the class folders")
     if not isinstance(source, str) or "/" in source or os.sep in source:
-        raise DataError(f"no folder {one_line(path)}")
+        raise DataError(f"no folder {one_line(path)}; a data set is a folder of images or one of: {', '.join(names())}")
     return None
 
 
@@ -192,7 +192,8 @@ def _fifth(y: np.ndarray, class_names: tuple[str, ...]) -> list[int]:
     """Return a fifth of each class (at least one image) as test counts; a class of one image cannot be split."""
     counts = np.bincount(y, minlength=len(class_names))
     if counts.min() < 2:
-        raise DataError(f"class '{class_names[int(counts.argmin())]}' has {counts.min()} image: too few for a test split")
+        few = f"class '{class_names[int(counts.argmin())]}' has {counts.min()} image: too few for a test split"
+        raise DataError(f"{few}; give every class two or more, or bring a test set of your own")
     return [max(1, round(int(count) / 5)) for count in counts]
 
 
@@ -253,7 +254,8 @@ def _images(value: Any, what: str) -> np.ndarray:
     front, back = x.shape[1] in (1, 3), x.shape[3] in (1, 3)
     if front == back:
         why = "either end could be the channels" if front else "no 1 or 3 channels"
-        raise DataError(f"{what} has the shape {shape}: {why}; needed: [n, C, H, W] or [n, H, W, C] with C = 1 or 3")
+        need = "sides of neither 1 nor 3 pixels" if front else "[n, C, H, W] or [n, H, W, C] with C = 1 or 3"
+        raise DataError(f"{what} has the shape {shape}: {why}; needed: {need}")
     return np.ascontiguousarray(x if front else x.transpose(0, 3, 1, 2))
 
 
@@ -298,7 +300,7 @@ def _root(data_root: Any) -> Path | None:
     root = Path(given).expanduser()
     if not root.is_dir():
         what = "the data root" if data_root is not None else "CMLIB_DATA:"
-        raise DataError(f"{what} {one_line(root)} is no folder")
+        raise DataError(f"{what} {one_line(root)} is no folder; name the one that holds the data sets, as in DIR/cifar10/")
     return root
 
 
@@ -310,7 +312,9 @@ def _load_known(known: Known, data_root: Any, cache: Any) -> ImageData:
         if data_root is not None or not layout.download:
             raise DataError(f"{layout.name} was not found{_tried(layout, root)}: {_how(layout)}")
         try:
-            source = imagefiles.download(layout, root or _downloads(cache))
+            place = root or _downloads(cache)
+            note = f"{layout.name} was not found{_tried(layout, root)}: torchvision downloads its archive to {place}, which"
+            source = imagefiles.download(layout, place, f"{note} may take long; the quick way is to {_put(layout)}")
         except DataError as error:
             raise DataError(
                 f"{layout.name} was not found{_tried(layout, root)} and could not be downloaded ({error}): {_how(layout)}"
@@ -345,14 +349,18 @@ def _tried(layout: Layout, root: Path | None) -> str:
     return f" in {root} (tried: {places})"
 
 
-def _how(layout: Layout) -> str:
-    """Say how to get a data set."""
+def _put(layout: Layout) -> str:
+    """Say where the parquet files of a data set belong."""
     test = "valid" if layout.test_words[0] == "valid" else "test"
     files = f"its Hugging Face files train-*.parquet and {test}-*.parquet"
-    parquet = f"put {files} in DIR/{layout.name}/ and pass --data-root DIR or set CMLIB_DATA=DIR"
+    return f"put {files} in DIR/{layout.name}/ and pass --data-root DIR (in Python data_root=DIR) or set CMLIB_DATA=DIR"
+
+
+def _how(layout: Layout) -> str:
+    """Say how to get a data set."""
     if not layout.download:
-        return f"{parquet} (a folder {layout.official}/ from the official archive does as well)"
-    return f"{parquet}; or, with internet, leave out the data root and torchvision downloads it"
+        return f"{_put(layout)} (a folder {layout.official}/ from the official archive does as well)"
+    return f"{_put(layout)}; or, with internet, leave out the data root and torchvision downloads it"
 
 
 def describe(data_root: str | os.PathLike[str] | None = None) -> list[dict[str, Any]]:

@@ -29,6 +29,7 @@ from cmlib.datasets import ImageData
 from cmlib.errors import OptionError, StoreError
 from cmlib.experiment import Experiment
 from cmlib.graphs import Step, stepper
+from cmlib.memory import ExemplarMemory, shortages
 from cmlib.methods import METHODS
 from cmlib.methods.base import Method
 from cmlib.scenario import Scenario, Task
@@ -258,7 +259,8 @@ def load_data(experiment: Experiment, data: Any = None, data_root: str | Path | 
     if isinstance(data, ImageData):
         return data
     if data is None and experiment.dataset == "arrays":
-        raise OptionError("dataset=arrays needs data=(x, y)")
+        where = "on the command line name a folder of images or a data set of `cmlib datasets`"
+        raise OptionError(f"dataset=arrays is for Python, as in cmlib.run(experiment, data=(x, y)); {where}")
     return datasets.load(experiment.dataset if data is None else data, data_root)
 
 
@@ -320,7 +322,25 @@ def _result(
         versions=versions(),
         machine=machine(device, threads),
         date=datetime.now(UTC).strftime("%Y-%m-%d"),
+        classes=[[method.scenario.class_names[label] for label in task.classes] for task in method.scenario.tasks],
+        notes=_notes(method),
     )
+
+
+def _notes(method: Method) -> list[str]:
+    """What a reader of a run's numbers must know and would not see: one sentence each."""
+    scenario, memory = method.scenario, getattr(method, "memory", None)
+    trivial = "one class a task, and the task is known: every accuracy is 100, whatever was learned"
+    notes = [trivial] if scenario.kind == "til" and scenario.classes_per_task == 1 else []
+    if not isinstance(memory, ExemplarMemory) or method.option.get("exemplars") == "first":  # which are shared out by no class
+        return notes
+    counts = [torch.bincount(task.y.cpu() - task.classes.start, minlength=len(task.classes)).tolist() for task in scenario.tasks]
+    short = shortages(memory, counts)
+    for label, (images, places) in list(short.items())[:1]:
+        who = f"{len(short)} of {len(scenario.class_names)} classes {'have' if len(short) > 1 else 'has'}"
+        what = f"'{scenario.class_names[label]}' has {images} for {places}"
+        notes.append(f"{who} fewer training images than places in the memory: {what}")
+    return notes
 
 
 def versions() -> dict[str, str]:

@@ -32,9 +32,15 @@ def nearest(name: str, allowed: Iterable[str]) -> str:
     return f" Did you mean '{close[0]}'?" if close else ""
 
 
-def check_name(kind: str, name: object, allowed: Iterable[str]) -> str:
-    """Return `name` when it is one of `allowed`; raise `OptionError` naming the choices otherwise."""
+def setting(name: str, value: object) -> str:
+    """How an option of an experiment is given, for advice that both kinds of readers can follow."""
+    return f"--set {name}={value} (in Python {name}={value})"
+
+
+def check_name(kind: str, name: object, allowed: Iterable[str], other: str = "") -> str:
+    """Return `name` when it is one of `allowed`; raise `OptionError` naming the choices otherwise, and what else would do."""
     names = list(allowed)
     if isinstance(name, str) and name in names:
         return name
-    raise OptionError(f"unknown {kind} '{name}'; allowed: {', '.join(names)}.{nearest(str(name), names)}")
+    choices = ", ".join([*names, *([other] if other else [])])
+    raise OptionError(f"unknown {kind} '{name}'; allowed: {choices}.{nearest(str(name), names)}")

@@ -69,7 +69,7 @@ class Experiment:
         **options: Any,
     ) -> None:
         if not Path(dataset).is_dir():
-            check_name("data set", dataset, (*datasets.names(), ARRAYS))
+            check_name("data set", dataset, (*datasets.names(), ARRAYS), "or a folder of images")
         check_name("method", method, METHODS)
         check_name("scenario", scenario, KINDS)
         cls = METHODS[method]
@@ -85,7 +85,7 @@ class Experiment:
         settled = {**profile_defaults(cls, profile, dataset, scenario), **given}
         norm = settled["batch_norm"]
         if norm != "shared" and scenario == "cil":
-            raise OptionError(f"batch_norm={norm} needs to know the task: only scenario til has it")
+            raise OptionError(f"batch_norm={norm} needs to know the task: only scenario til has it; allowed in cil: shared")
         if norm not in cls.batch_norms:
             raise OptionError(f"batch_norm={norm} does not work with {method}; allowed: {', '.join(cls.batch_norms)}")
         values = (dataset, scenario, method, Option(0, "", int, low=0).parse("seed", seed), profile, engine)

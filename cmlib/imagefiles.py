@@ -39,6 +39,8 @@ Arrays = dict[str, np.ndarray]
 IMAGE_COLUMNS = ("img", "image")
 IMAGE_ENDINGS = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"}
 TEST_FOLDERS = ("test", "val", "valid", "validation")
+FIT = "fit them in Python: cmlib.run(experiment, data=cmlib.datasets.load(folder, size=32))"
+AGAIN = "copy or download the data set again"
 LARGEST = 8 * 2**30  # bytes of decoded images that are still accepted
 PROBE_SECONDS = 10  # patience with a host before a download is given up
 SHARD = re.compile(r"(?P<split>[a-z]+)(-(?P<index>\d+)-of-(?P<total>\d+).*|[-_.].*)?\.parquet")
@@ -286,34 +288,36 @@ def read(source: Source, layout: Layout | None = None, size: int | None = None) 
     """Read all images: x_train, x_test uint8 [n, 3, H, W] and y_train, y_test int64 [n]. Raises `DataError`."""
     arrays: Arrays = {}
     for split, files, labels in zip(("train", "test"), (source.train, source.test), source.labels, strict=True):
-        title = f"{layout.name if layout else source.folder.name} {split}"
+        title, advice = f"{layout.name if layout else source.folder.name} {split}", AGAIN if layout else FIT
         if source.kind == "pickles":
             assert layout is not None
             x, y = read_pickles(files, layout.pickle_label)
         elif source.kind == "parquet":
             assert layout is not None
             count = sum(_parquet(path).metadata.num_rows for path in files)
-            x, y = gather(_parquet_rows(files, layout.label), count, title)
+            x, y = gather(_parquet_rows(files, layout.label), count, title, advice)
         else:
-            x, y = gather(_file_rows(files, labels), len(files), title, size)
+            x, y = gather(_file_rows(files, labels), len(files), title, advice, size)
         arrays[f"x_{split}"], arrays[f"y_{split}"] = x, y
     return arrays
 
 
 def gather(
-    rows: Iterable[tuple[str, bytes, int]], count: int, title: str, size: int | None = None
+    rows: Iterable[tuple[str, bytes, int]], count: int, title: str, advice: str = AGAIN, size: int | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Decode `count` rows (what it is called, its bytes, its label) into x uint8 [n, 3, H, W] and y int64 [n]."""
+    """Decode `count` rows (what it is called, its bytes, its label) into x uint8 [n, 3, H, W] and y int64 [n].
+
+    advice: what to do about images of unlike or too large sizes.
+    """
     x = np.empty((0, 3, 0, 0), np.uint8)
     y = np.empty(count, np.int64)
     first, done = "", 0
     for what, raw, label in tqdm(rows, total=count, desc=f"decoding {title}", disable=None, leave=False):
         picture = decode(raw, what, size).transpose(2, 0, 1)  # [3, H, W]
         if not done:
-            first, x = what, _room(count, picture.shape, title)
+            first, x = what, _room(count, picture.shape, title, advice)
         if picture.shape != x.shape[1:]:
             sizes = [f"{shape[2]}x{shape[1]}" for shape in (x.shape[1:], picture.shape)]
-            advice = "make them equal, or pass size=32 to load() if this is a folder of images"
             raise DataError(f"images differ in size: {first} is {sizes[0]}, {what} is {sizes[1]}; {advice}")
         x[done], y[done] = picture, label
         done += 1
@@ -322,11 +326,10 @@ def gather(
     return x, y
 
 
-def _room(count: int, shape: tuple[int, ...], title: str) -> np.ndarray:
+def _room(count: int, shape: tuple[int, ...], title: str, advice: str) -> np.ndarray:
     """Return an empty array for `count` images, or raise `DataError` when they are too many or too large."""
     total = count * int(np.prod(shape))
     if total > LARGEST:
-        advice = "pass size=32 to load(), or use fewer images"
         raise DataError(f"{title}: {count} images of {shape[2]}x{shape[1]} fill {total / 2**30:.0f} GiB; {advice}")
     return np.empty((count, *shape), np.uint8)
 
@@ -473,8 +476,10 @@ def _short(words: list[str]) -> tuple[str, ...]:
 # ---------------------------------------------------------------- download
 
 
-def download(layout: Layout, root: Path) -> Source:
+def download(layout: Layout, root: Path, note: str = "") -> Source:
     """Fetch a CIFAR archive with torchvision (checksum included) into `root`; it appears whole or not at all.
+
+    note: what to say before, once its host has answered.
 
     Raises `DataError` (the reason alone) when there is no network, no space or a wrong checksum.
     """
@@ -485,6 +490,7 @@ def download(layout: Layout, root: Path) -> Source:
     work = root / f".download-{secrets.token_hex(4)}"
     try:
         probe(known.url)
+        log.warning(note)
         work.mkdir(parents=True)
         download_and_extract_archive(known.url, str(work), filename=known.filename, md5=known.tgz_md5)
         os.replace(work / layout.official, root / layout.official)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -112,6 +114,20 @@ def quota(size: int, classes: list[int]) -> dict[int, int]:
     """
     share, rest = divmod(size, len(classes))
     return {label: share + (rank < rest) for rank, label in enumerate(classes)}
+
+
+def shortages(memory: ExemplarMemory, counts: Sequence[Sequence[int]]) -> dict[int, tuple[int, int]]:
+    """Classes with fewer images than places in the memory when they arrive: both numbers by label.
+
+    counts: training images of each class, a row a task [N][classes a task]
+    """
+    found: dict[int, tuple[int, int]] = {}
+    for task, row in enumerate(counts):
+        new = list(range(task * len(row), (task + 1) * len(row)))
+        sharing = list(range(new[-1] + 1)) if memory.kind == "total" else new
+        shares = dict.fromkeys(new, memory.size) if memory.kind == "per_class" else quota(memory.size, sharing)
+        found |= {label: (n, shares[label]) for label, n in zip(new, row, strict=True) if n < shares[label]}
+    return found
 
 
 def _first_of_each(y: Tensor, shares: dict[int, int], classes: list[int]) -> Tensor:

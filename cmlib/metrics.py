@@ -6,6 +6,8 @@ measured (NaN). Every function takes anything numpy can read and returns a float
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -26,24 +28,24 @@ def accuracy(R: ArrayLike) -> float:
 
 
 def bwt(R: ArrayLike) -> float:
-    """Backward transfer by the paper's formula: the mean of R[i, j] - R[j, j] over ALL i > j. 0 for a single task.
+    """Backward transfer by the paper's formula: the mean of R[i, j] - R[j, j] over ALL i > j. NaN for a single task.
 
     Built in chapter 2 (paper, section 5.1).
     """
     matrix = _matrix(R)
     i, j = np.tril_indices(len(matrix), k=-1)
-    return float((matrix[i, j] - matrix[j, j]).mean()) if len(i) else 0.0
+    return float((matrix[i, j] - matrix[j, j]).mean()) if len(i) else math.nan
 
 
 def bwt_final(R: ArrayLike) -> float:
-    """Backward transfer after the last task only: the mean of R[N, j] - R[j, j] over j < N.
+    """Backward transfer after the last task only: the mean of R[N, j] - R[j, j] over j < N. NaN for a single task.
 
     This is what the paper's tables (and Avalanche's `StreamBWT`) hold, although the paper prints the formula of `bwt`.
 
     Built in chapter 2.
     """
     matrix = _matrix(R)
-    return float((matrix[-1, :-1] - np.diag(matrix)[:-1]).mean()) if len(matrix) > 1 else 0.0
+    return float((matrix[-1, :-1] - np.diag(matrix)[:-1]).mean()) if len(matrix) > 1 else math.nan
 
 
 def learning_accuracy(R: ArrayLike) -> float:

@@ -10,12 +10,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cmlib.errors import check_name
+from cmlib.errors import OptionError, check_name
 from cmlib.randomness import seeded
 
 FEATURES = 64  # D
 BATCH_NORMS = ("shared", "private", "stats", "unfrozen")
 HEADS = ("linear", "mlp")
+# ResNet20 halves the sides twice: of 4x4 pixels or fewer one place is left, and one image alone has no deviation to divide by.
+ALONE = (
+    "batch norm cannot train on one image of 4x4 pixels or fewer that is alone in its batch: choose a batch_size "
+    "(or memory_size, support_size) that leaves none alone, or take larger images"
+)
 
 
 class TaskBatchNorm2d(nn.Module):
@@ -64,6 +69,8 @@ class TaskBatchNorm2d(nn.Module):
         norm = self.norm_of(self.task)
         frozen = self.kind in ("private", "stats") and self.task < len(self.norms) - 1
         if not frozen:
+            if self.training and x.numel() == self.features:
+                raise OptionError(ALONE)
             return norm(x)
         return F.batch_norm(x, norm.running_mean, norm.running_var, norm.weight, norm.bias, False, 0.0, norm.eps)
 

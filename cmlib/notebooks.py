@@ -36,6 +36,11 @@ from cmlib import rules
 from cmlib.errors import CmlibError, OptionError, nearest
 from cmlib.rules import INSTALL, INSTALL_TAGS, MAX_BYTES
 
+CHAPTERS = "[0-9][0-9]_*.ipynb"
+ABSENT = (
+    f"there are no chapters here: they come with the repository, not with the package; git clone {rules.REPOSITORY} "
+    "and run this in it, or name a folder of chapters: --only DIR/"
+)
 QUIET = "--log-level=CRITICAL"  # of a kernel: it may keep its remarks on its own connection to itself
 _KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 
@@ -94,9 +99,18 @@ def book_folder() -> Path:
 
 
 def chapters(names: Sequence[str] = (), folder: Path | None = None) -> list[Path]:
-    """The chapter notebooks, all or those named by file, stem or number; an unknown name raises `OptionError`."""
-    found = sorted((folder or book_folder()).glob("[0-9][0-9]_*.ipynb"))
-    return [_one_chapter(name, found) for name in names] if names else found
+    """The chapter notebooks, all or those named by file, stem, number or folder; an unknown name raises `OptionError`."""
+    found = sorted((folder or book_folder()).glob(CHAPTERS))
+    return [path for name in names for path in _named(name, found)] if names else found
+
+
+def _named(name: str, found: Sequence[Path]) -> list[Path]:
+    if ("/" not in name and os.sep not in name) or not Path(name).is_dir():
+        return [_one_chapter(name, found)]
+    inside = sorted(Path(name).glob(CHAPTERS))
+    if not inside:
+        raise OptionError(f"{name} holds no chapters, which are called {CHAPTERS}")
+    return inside
 
 
 def _one_chapter(name: str, found: Sequence[Path]) -> Path:
@@ -105,8 +119,10 @@ def _one_chapter(name: str, found: Sequence[Path]) -> Path:
     for path in found:
         if name in (path.name, path.stem) or (name.isdigit() and path.name.startswith(f"{int(name):02d}_")):
             return path
+    if not found:
+        raise OptionError(ABSENT)
     known = [path.stem for path in found]
-    raise OptionError(f"no chapter '{name}'; there are: {', '.join(known) or 'none'}.{nearest(name, known)}")
+    raise OptionError(f"no chapter '{name}'; there are: {', '.join(known)}.{nearest(name, known)}")
 
 
 def read(path: Path) -> Any:

@@ -8,14 +8,14 @@ Built in chapter 2.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from cmlib.datasets import ImageData
-from cmlib.errors import OptionError, check_name
+from cmlib.datasets import KNOWN, ImageData
+from cmlib.errors import OptionError, check_name, setting
 from cmlib.randomness import class_order as natural_first
 from cmlib.randomness import generator
 
@@ -74,9 +74,7 @@ class Scenario:
         check_name("class_order", class_order, CLASS_ORDERS)
         check_name("augmentation", augmentation, AUGMENTATIONS)
         n_classes = len(data.class_names)
-        if n_tasks < 1 or n_classes % n_tasks:
-            allowed = ", ".join(str(n) for n in range(1, n_classes + 1) if n_classes % n == 0)
-            raise OptionError(f"n_tasks={n_tasks} does not divide the {n_classes} classes; allowed: {allowed}")
+        _check_tasks(n_tasks, n_classes, data.name not in KNOWN)
         self.data, self.n_tasks, self.seed, self.device = data, n_tasks, seed, torch.device(device)
         self.classes_per_task = n_classes // n_tasks
         self.augmentation = data.augmentation if augmentation == "dataset" else augmentation
@@ -84,9 +82,14 @@ class Scenario:
         self.class_names = tuple(data.class_names[k] for k in self.class_order.tolist())
         self.mean, self.std = (_as_image(value, data.x_train, self.device) for value in (data.mean, data.std))  # [1, C, H, W]
         train, test = self._splits(data, train_per_class, eval_split)
+        labels = {i: train.labels(self._classes(i)) for i in range(n_tasks)}
+        self._check_support(labels, support_size, stratified)
         self.tasks = [self._task(i, train, test, support_size, stratified) for i in range(n_tasks)]
 
     # -- tasks ------------------------------------------------------------------------------------------------------------
+
+    def _classes(self, index: int) -> range:
+        return range(index * self.classes_per_task, (index + 1) * self.classes_per_task)
 
     def _splits(self, data: ImageData, train_per_class: int | None, eval_split: str) -> tuple[_Split, _Split]:
         rows = [(data.y_train == k).nonzero().squeeze(1) for k in self.class_order.tolist()]
@@ -94,10 +97,16 @@ class Scenario:
             few = min(range(len(rows)), key=lambda k: len(rows[k]))
             if len(rows[few]) < train_per_class:
                 name, found = self.class_names[few], len(rows[few])
-                raise OptionError(f"train_per_class={train_per_class}, but class '{name}' has only {found} images")
+                lacks = f"class '{name}' has only {found} image{'s' * (found > 1)}"
+                works = f"the largest that works: {setting('train_per_class', found)}" if found > 1 else "leave the option out"
+                raise OptionError(f"train_per_class={train_per_class}, but {lacks}; {works}")
             rows = [row[:train_per_class] for row in rows]
         if eval_split == "test":
             return _Split(data.x_train, rows), _Split(data.x_test, self._test_rows(data))
+        alone = next((name for name, row in zip(self.class_names, rows, strict=True) if len(row) < 2), None)
+        if alone is not None:
+            advice = f"give it two or more, or take {setting('eval_split', 'test')}"
+            raise OptionError(f"eval_split=val leaves no training image of class '{alone}', which has one; {advice}")
         shuffled = [row[self._permutation(len(row), k, "validation")] for k, row in enumerate(rows)]
         cuts = [max(1, round(len(row) * VALIDATION_SHARE)) for row in rows]
         train = [row[cut:].sort().values for row, cut in zip(shuffled, cuts, strict=True)]
@@ -111,8 +120,7 @@ class Scenario:
         return torch.randperm(n, generator=generator(self.seed, task, 0, purpose))
 
     def _task(self, index: int, train: _Split, test: _Split, support_size: int, stratified: bool) -> Task:
-        k = self.classes_per_task
-        classes = range(index * k, (index + 1) * k)
+        classes = self._classes(index)
         x, y = train.of(classes)
         support = self._support_rows(index, y, support_size, stratified)
         rest = torch.ones(len(y), dtype=torch.bool)
@@ -124,21 +132,44 @@ class Scenario:
 
     def _support_rows(self, index: int, y: Tensor, size: int, stratified: bool) -> Tensor:
         """Rows of a task's training images that become its support set."""
-        k = self.classes_per_task
-        if size and stratified and size < k:
-            raise OptionError(f"support_size={size} is smaller than the {k} classes of a task")
+        self._check_support({index: y}, size, stratified)
         order = self._permutation(len(y), index, "support")
         if not stratified or not size:
-            rows = order[:size]
-        else:
-            share, extra = divmod(size, k)
-            labels = range(index * k, (index + 1) * k)
-            of_class = [order[y[order] == label] for label in labels]
-            rows = torch.cat([row[: share + (rank < extra)] for rank, row in enumerate(of_class)])
-        counts = torch.bincount(y - index * k, minlength=k) - torch.bincount(y[rows] - index * k, minlength=k)
-        if len(rows) < size or bool((counts < 1).any()):
-            raise OptionError(f"support_size={size} leaves no training image of some class in task {index + 1}")
-        return rows
+            return order[:size]
+        share, extra = divmod(size, self.classes_per_task)
+        of_class = [order[y[order] == label] for label in self._classes(index)]
+        return torch.cat([row[: share + (rank < extra)] for rank, row in enumerate(of_class)])
+
+    def _check_support(self, labels: Mapping[int, Tensor], size: int, stratified: bool) -> None:
+        """Raise OptionError unless every class of these tasks keeps a support and a training image; says which sizes work."""
+        if not size:
+            return
+        ranges = {index: self._support_range(index, y, stratified) for index, y in labels.items()}
+        smallest, largest = max(low for low, _ in ranges.values()), min(high for _, high in ranges.values())
+        if smallest <= size <= largest:
+            return
+        small = size < smallest
+        works = setting("support_size", smallest if small else largest)
+        advice = f"the {'smallest' if small else 'largest'} that works: {works}"
+        if smallest > largest:
+            few = any(int(y.unique(return_counts=True)[1].min()) < 2 for y in labels.values())
+            advice = "every class needs two training images" if few else f"take {setting('stratified', 'true')}"
+            advice = f"no size works: {advice}"
+        task = next(index for index, (low, high) in ranges.items() if not low <= size <= high) + 1
+        if size > largest:
+            raise OptionError(f"support_size={size} leaves no training image of some class in task {task}; {advice}")
+        what = f"smaller than the {self.classes_per_task} classes of a task" if stratified else f"without a class of task {task}"
+        raise OptionError(f"support_size={size} is {what}; {advice}")
+
+    def _support_range(self, index: int, y: Tensor, stratified: bool) -> tuple[int, int]:
+        """The smallest and the largest support set of a task that leave every class an image on either side."""
+        k = self.classes_per_task
+        if stratified:
+            counts = torch.bincount(y - index * k, minlength=k).tolist()
+            return k, min((count - 1) * k + rank for rank, count in enumerate(counts))
+        drawn = y[self._permutation(len(y), index, "support")]
+        places = [(drawn == label).nonzero().squeeze(1).tolist() for label in self._classes(index)]
+        return max(place[0] for place in places) + 1, min(place[-1] for place in places)
 
     # -- batches ----------------------------------------------------------------------------------------------------------
 
@@ -179,9 +210,22 @@ class _Split:
     rows: list[Tensor]  # rows of each label, in file order
 
     def of(self, classes: range) -> tuple[Tensor, Tensor]:
-        rows = torch.cat([self.rows[label] for label in classes])
-        labels = torch.cat([torch.full((len(self.rows[label]),), label) for label in classes])
-        return self.images[rows], labels
+        return self.images[torch.cat([self.rows[label] for label in classes])], self.labels(classes)
+
+    def labels(self, classes: range) -> Tensor:
+        return torch.cat([torch.full((len(self.rows[label]),), label) for label in classes])
+
+
+def _check_tasks(n_tasks: int, n_classes: int, own: bool) -> None:
+    """Raise OptionError unless the tasks share the classes evenly. own: the images are the caller's, who may leave some out."""
+    if n_tasks >= 1 and n_classes % n_tasks == 0:
+        return
+    divisors = [n for n in range(1, n_classes + 1) if n_classes % n == 0]
+    advice = setting("n_tasks", min(divisors, key=lambda n: (abs(n - n_tasks), -n)))
+    if own and 1 < n_tasks < n_classes:
+        advice += f", or leave {n_classes % n_tasks} of the classes out"
+    allowed = ", ".join(map(str, divisors))
+    raise OptionError(f"n_tasks={n_tasks} does not divide the {n_classes} classes; allowed: {allowed}; take {advice}")
 
 
 def arrival(n_classes: int, seed: int, order: str = "paper") -> Tensor:

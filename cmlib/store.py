@@ -36,6 +36,7 @@ class Run:
     R: accuracies in percent, [N][N], None above the diagonal. R_task_known: the same with the task given (CIL only).
     seconds_per_epoch: one list a task. gradient_steps: one number a task. retained: scalars kept between tasks, by what
     they are. formula: the paper's for the same memory, with its value. status: `finished`, or why and where it stopped.
+    classes: the names of each task's classes, in their order of arrival. notes: what a reader of the numbers must know.
     """
 
     id: str
@@ -51,6 +52,8 @@ class Run:
     versions: dict[str, str] = field(default_factory=dict)
     machine: dict[str, Any] = field(default_factory=dict)
     date: str = ""
+    classes: list[list[str]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     @property
     def matrix(self) -> NDArray[np.float64]:
@@ -96,7 +99,7 @@ class Run:
     def to_json(self) -> str:
         """The run as JSON text."""
         text = json.dumps(asdict(self), indent=1, allow_nan=False)
-        return re.sub(r"\[[^\[\]{}]*\]", lambda found: re.sub(r"\s+", " ", found[0]), text) + "\n"  # one line a row
+        return re.sub(r"\[[^\[\]{}]*\]", lambda found: re.sub(r"\n\s*", " ", found[0]), text) + "\n"  # one line a row
 
     @classmethod
     def from_json(cls, text: str, where: str = "this text") -> Run:

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ PARAMETERS = (
     "recompute: bool = False  # train again\nlam: float = 0.5\nlimit = 3\ntop: int | None = None"
 )
 KNOWN = {"profile": "str", "seeds": "list[int]", "recompute": "bool", "lam": "float", "limit": "int", "top": "int|none"}
+ROOT = Path(__file__).resolve().parents[1]
 SETUP = "import cmlib as cm\n\ncm.setup(profile)"
 
 
@@ -86,6 +88,11 @@ def test_parameters_get_the_types_that_the_chapter_declares(tmp_path: Path) -> N
         ("limit=2.5", "'limit' takes a value of type int, not '2.5'"),
         ("top=a", "'top' takes a value of type int, not 'a'"),
         ("profile=digit", "unknown profile 'digit'.*Did you mean 'digits'"),
+        ("profile=", "unknown profile ''; allowed: "),
+        ("seeds=[]", r"parameter 'seeds' is \[\]; allowed: at least one seed, none below 0$"),
+        ("seeds=[0, -1]", r"parameter 'seeds' is \[0, -1\]; allowed: at least one seed, none below 0$"),
+        ("lam=nan", "parameter 'lam' is nan; allowed: a finite number$"),
+        ("lam=inf", "parameter 'lam' is inf; allowed: a finite number$"),
     ],
 )
 def test_wrong_parameters_are_refused(tmp_path: Path, given: str, message: str) -> None:
@@ -93,6 +100,17 @@ def test_wrong_parameters_are_refused(tmp_path: Path, given: str, message: str) 
     with pytest.raises(OptionError, match=message) as error:
         chapters.execute([str(path)], chapters.given_parameters([given]), tmp_path / "out")
     assert "\n" not in str(error.value) and names(tmp_path) == [path.name]
+
+
+@pytest.mark.parametrize("seeds", ["0", "-1"])
+def test_no_seeds_are_refused_by_each_chapter_of_the_book(tmp_path: Path, seeds: str) -> None:
+    """Before anything runs; the chapters that have no seeds say so."""
+    for path in notebooks.chapters():
+        with pytest.raises(
+            OptionError, match=rf"'seeds' is {seeds}; allowed: a whole number of at least 1$|no parameter 'seeds'"
+        ):
+            chapters.execute([str(path)], {"seeds": seeds}, tmp_path / "out")
+    assert chapters.typed_parameters(notebooks.chapters()[0], {"seeds": "1"}) == {"seeds": 1} and names(tmp_path) == []
 
 
 def test_parameters_as_they_are_typed() -> None:
@@ -133,11 +151,39 @@ def test_nothing_runs_after_a_bad_request(
 
 
 def test_without_chapters_and_with_a_damaged_one(tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="no chapters here; run this in a checkout"):
+    with pytest.raises(OptionError, match="no chapters here"):
         chapters.execute(folder=tmp_path)
     (tmp_path / "01_bad.ipynb").write_text("{}")
     with pytest.raises(CmlibError, match=r"01_bad\.ipynb is not a readable notebook"):
         chapters.execute(given={"profile": "smoke"}, out=tmp_path / "out", folder=tmp_path)
+
+
+def test_without_the_repository_it_is_said_where_the_chapters_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As from a wheel: no `book` beside the package. A folder that is named is taken."""
+    monkeypatch.setattr(notebooks, "__file__", str(tmp_path / "site-packages" / "cmlib" / "notebooks.py"))
+    monkeypatch.chdir(tmp_path)
+    address = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]["Repository"]
+    for arguments in ([], ["--only", "4"], ["--only", "04_cm"]):
+        assert cli.main(["chapters", *arguments]) == 2
+        error = capsys.readouterr().err
+        assert error.startswith("cmlib: there are no chapters here: they come with the repository, not with the package;")
+        assert f"git clone {address} " in error and "--only DIR/" in error and error.count("\n") == 1
+    chapter(tmp_path / "mine", name="01_a")
+    chapter(tmp_path / "mine", name="02_b")
+    assert [path.name for path in notebooks.chapters(["mine/"])] == ["01_a.ipynb", "02_b.ipynb"]
+    assert cli.main(["chapters", "--only", "mine/", "-p", "seeds=[]"]) == 2
+    assert "parameter 'seeds' is []" in capsys.readouterr().err
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(OptionError, match=r"\./empty holds no chapters, which are called \[0-9\]\[0-9\]_\*\.ipynb"):
+        notebooks.chapters(["./empty"])
+
+
+def test_without_papermill_it_is_said_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chapters, "find_spec", lambda name: None if name == "papermill" else name)
+    with pytest.raises(OptionError, match=r"^chapters need the package papermill: pip install papermill$"):
+        chapters.execute([str(chapter(tmp_path))], out=tmp_path / "out")
 
 
 # -- running --------------------------------------------------------------------------------------------------------------
@@ -156,7 +202,9 @@ def test_a_failing_chapter_does_not_stop_the_others(
     (out / good.name).write_text("of an earlier call")
     arguments = ["--profile", "smoke", "-p", "seeds=[5]", "--recompute", "--out", str(out), "--jobs", "1"]
     assert cli.main(["chapters", *arguments]) == 1
-    said = capsys.readouterr().out.splitlines()
+    captured = capsys.readouterr()
+    assert captured.err.splitlines() == ["01_bad: started (1 of 2)", "02_good: started (2 of 2)"]
+    said = captured.out.splitlines()
     assert re.fullmatch(r"01_bad: failed \([\d.]+ s\): cell 3 \(# no\) raised KeyError: 'key\|'", said[0])
     assert re.fullmatch(r"02_good: passed \([\d.]+ s\)", said[1])
     assert said[2] == f"2 chapters: 1 passed, 1 failed; see {out / 'report.md'}"
@@ -231,6 +279,16 @@ def test_setup_looks_at_what_papermill_has_put_in(monkeypatch: pytest.MonkeyPatc
     inject(monkeypatch, '# Parameters\nlimit = "3"\n', limit="3")
     with pytest.raises(OptionError, match=r"'limit' takes a value of type int, not '3'$"):
         page.setup("digits")
+
+
+def test_setup_refuses_values_without_a_meaning(monkeypatch: pytest.MonkeyPatch) -> None:
+    for cell, words in {"limit = 3\nseeds = []": "'seeds' is []", "profile = 'smok'": "unknown profile 'smok'"}.items():
+        values: dict[str, Any] = {}
+        exec(cell, values)
+        inject(monkeypatch, f"# Parameters\n{cell}\n", **{name: one for name, one in values.items() if name[0] != "_"})
+        with pytest.raises(OptionError) as error:
+            page.setup("digits")
+        assert words in str(error.value)
 
 
 def test_papermill_with_an_unknown_parameter_fails_in_one_line(tmp_path: Path) -> None:

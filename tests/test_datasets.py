@@ -634,7 +634,7 @@ def test_folder_with_train_and_test(tmp_path: Path) -> None:
 def test_folder_of_other_sizes_and_resizing(tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "pets")
     (folder / "dog" / "4.png").write_bytes(picture(9, (20, 10)))
-    text = one_line_error(DataError, lambda: datasets.load(folder), "8x8", "20x10", "pass size=32")
+    text = one_line_error(DataError, lambda: datasets.load(folder), "8x8", "20x10", "size=32")
     assert "dog" in text and re.search(r"cat.\d\.png", text)
     data = datasets.load(folder, size=16)
     assert data.x_train.shape == (8, 3, 16, 16) and data.augmentation == "crop-flip"

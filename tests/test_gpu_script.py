@@ -247,7 +247,7 @@ def test_a_failing_run_is_listed_and_the_others_are_made(inside, tmp_path, monke
     text = LONG.replace("naive-til epochs=400 train_per_class=16", 'cm-til support_size=5000", "naive-til train_per_class=16')
     code, output, error = inside(*folders(tmp_path), *toy(tmp_path, text), "--check", 0, "--budget", 120, "--store", "store")
     words = "OptionError: support_size=5000 leaves no training image of some class in task 1"
-    assert code == 1 and f"| digits-til/cm-support_size=5000 seed 0 | {words} |" in output, error
+    assert code == 1 and f"| digits-til/cm-support_size=5000 seed 0 | {words}; the largest that works: " in output, error
     assert output.count("failed, is tried once more") == 1 and output.count("FAILED") == 1
     assert "1 runs ended, 1 failed, 1 of 2 are left: nothing is left but what failed" in output
     (path,) = (tmp_path / "store").rglob("seed*.json")

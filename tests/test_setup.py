@@ -441,7 +441,8 @@ PAGES = {
     "pyproject.toml": f'[project.urls]\nRepository = "{HUB}{OLD}"\n',
     "README.md": f"[![ci]({HUB}{OLD}/actions/workflows/ci.yml/badge.svg)]({HUB}{OLD}) and a/b, {HUB}{OLD}-two\n",
     "book/01_x.ipynb": f'{{"source": "https://colab.research.google.com/github/{OLD}/blob/main/book/01_x.ipynb"}}\n',
-    "book/start.md": f"pip install git+{HUB}{OLD}.git; https://first-owner.github.io/first.book/a.html\n",
+    "book/start.md": f"pip install git+{HUB}{OLD}.git; https://first-owner.github.io/first.book/a.html\n"
+    f"git clone {HUB}{OLD}\ncd first.book\n\ngit clone {HUB}{OLD}.git && cd first.book; cd first.book-two, a first.book\n",
     "CITATION.cff": f"repository-code: {HUB}{OLD}\nurl: {HUB}jaryP/CentroidsMatching\n",
 }
 
@@ -464,10 +465,33 @@ def test_repo_changes_every_address_once(pages: Path) -> None:
     assert text["pyproject.toml"] == f'[project.urls]\nRepository = "{HUB}a/b"\n'
     assert text["README.md"] == f"[![ci]({HUB}a/b/actions/workflows/ci.yml/badge.svg)]({HUB}a/b) and a/b, {HUB}{OLD}-two\n"
     assert "/github/a/b/blob/main/book/01_x.ipynb" in text["book/01_x.ipynb"]
-    assert text["book/start.md"] == f"pip install git+{HUB}a/b.git; https://a.github.io/b/a.html\n"
+    assert text["book/start.md"] == (
+        f"pip install git+{HUB}a/b.git; https://a.github.io/b/a.html\n"
+        f"git clone {HUB}a/b\ncd b\n\ngit clone {HUB}a/b.git && cd b; cd first.book-two, a first.book\n"
+    )
     assert f"{HUB}jaryP/CentroidsMatching" in text["CITATION.cff"]
     assert repo.rename("a/b", pages) == []
     assert repo.rename(OLD, pages) and contents(pages) == PAGES  # the prose "a/b" is no address
+
+
+def test_no_word_of_the_old_name_is_left(tmp_path: Path) -> None:
+    """On a copy of what git tracks; back again through a name that is a common word every byte is as before."""
+    old = repo.slug_of()
+    before = {path.relative_to(ROOT).as_posix(): path.read_bytes() for path in repo.files()}
+    for name, content in before.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    words = [word.lower().encode() for word in old.split("/")]
+    holding = {name for name, content in before.items() if any(word in content.lower() for word in words)}
+    assert "book/start.md" in holding and set(repo.rename("me/fork", tmp_path)) == holding
+    for name in before:
+        content = (tmp_path / name).read_bytes().lower()
+        assert not [word for word in words if word in content], name
+    start = (tmp_path / "book" / "start.md").read_text(encoding="utf-8")
+    assert f"git clone {HUB}me/fork\ncd fork\n" in start and repo.slug_of(tmp_path) == "me/fork"
+    for slug in ("jane/book", old):
+        repo.rename(slug, tmp_path)
+    assert [name for name, content in before.items() if (tmp_path / name).read_bytes() != content] == []
 
 
 def test_an_interrupted_change_can_be_repeated(pages: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -136,7 +136,7 @@ class MethodStrategy(_OwnNames, SupervisedTemplate):
         """The cmlib method; there is none before the first experience."""
         found = self.model.method
         if found is None:
-            raise OptionError(f"{type(self).__name__} has not been trained yet")
+            raise OptionError(f"{type(self).__name__} has not been trained yet; call its train(experience) first")
         return found
 
     # -- training -------------------------------------------------------------------------------------------------------------
@@ -290,7 +290,8 @@ def settled_options(cls: type[Method], scenario: str, options: Mapping[str, Any]
     values |= cls.defaults.get(scenario, {}) | given
     norm = values["batch_norm"]
     if (norm != "shared" and scenario == "cil") or norm not in cls.batch_norms:
-        raise OptionError(f"batch_norm={norm} does not work with {cls.name} in scenario {scenario}")
+        allowed = ", ".join(cls.batch_norms if scenario == "til" else ("shared",))
+        raise OptionError(f"batch_norm={norm} does not work with {cls.name} in scenario {scenario}; allowed: {allowed}")
     return values
 
 

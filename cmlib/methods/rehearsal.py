@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from cmlib.errors import OptionError
+from cmlib.errors import OptionError, setting
 from cmlib.memory import KINDS, ExemplarMemory
 from cmlib.methods.base import Method, Option, parts_by_task
 from cmlib.scenario import Task
@@ -32,7 +32,9 @@ def make_memory(options: dict[str, Any], scenario_classes: int, n_tasks: int) ->
     size, kind = options["memory_size"], options["memory_kind"]
     classes = scenario_classes if kind == "total" else scenario_classes // n_tasks
     if size < classes:
-        raise OptionError(f"memory_size={size} cannot hold one exemplar of each of the {classes} classes")
+        which = f"{classes} classes{'' if kind == 'total' else ' of a task'}"
+        works = f"the smallest that works: {setting('memory_size', classes)}"
+        raise OptionError(f"memory_size={size} cannot hold one exemplar of each of the {which}; {works}")
     return ExemplarMemory(size, kind)
 
 

@@ -40,7 +40,7 @@ def setup(profile: str = "digits", chapter: int | str | None = None) -> None:
     """
     try:
         _check_injected()
-        check_name("profile", profile, PROFILES)
+        check_meaning("profile", profile)
     except OptionError as error:
         line = f"{type(error).__name__}: {error}"
         vars(error)["_render_traceback_"] = lambda: [line]  # what IPython shows instead of a traceback
@@ -107,6 +107,19 @@ def fits(value: Any, kind: str) -> bool:
     return any(isinstance(value, _KINDS[one]) and (one == "bool" or not isinstance(value, bool)) for one in kinds)
 
 
+def check_meaning(name: str, value: Any) -> None:
+    """Raise `OptionError` for a chapter's parameter whose value has the right type, but that no chapter could work with."""
+    if name == "profile":
+        check_name("profile", value, PROFILES)
+    if name == "seeds" and isinstance(value, list | tuple):
+        if not value or any(isinstance(seed, int) and seed < 0 for seed in value):
+            raise OptionError(f"parameter 'seeds' is {value}; allowed: at least one seed, none below 0")
+    elif name == "seeds" and value < 1:
+        raise OptionError(f"parameter 'seeds' is {value}; allowed: a whole number of at least 1")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise OptionError(f"parameter '{name}' is {value}; allowed: a finite number")
+
+
 def takes(kind: str) -> str:
     """What a parameter of this type takes, in words."""
     if kind.partition("[")[0] in _LISTS:
@@ -140,6 +153,7 @@ def _check_injected() -> None:
                     raise OptionError(
                         f"parameter '{name}' takes {takes(known[name])}, not {values.get(name)!r}{_hint(known[name], name)}"
                     )
+                check_meaning(name, values.get(name))
             return
 
 
