@@ -504,7 +504,8 @@ class Sweep:
         state = {"title": self.title, "process": os.getpid(), "host": socket.gethostname(), "written": now}
         state |= {"done": self._done, "total": len(self.items), "failed": len(self.report.failed), "held": len(self.held)}
         state |= {"left": self._seconds_left(), "running": running}
-        write_atomically(self.board, json.dumps(state).encode())
+        with suppress(StoreError):  # runs matter more; where they cannot be written either, they say so
+            write_atomically(self.board, json.dumps(state).encode())
         self._say(progress(state))
 
     @property

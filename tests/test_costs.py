@@ -85,11 +85,11 @@ def test_the_costs_of_the_papers_runs() -> None:
 
 
 def test_the_model_fits_the_papers_runs_that_were_made() -> None:
-    """Of the committed runs at the paper's settings: their fastest epochs make as many images a second, whatever the method."""
+    """The first committed runs at the paper's settings, all of one CPU: their fastest epochs make as many images a second."""
     speeds = []
     for run in committed():
         e = run.experiment
-        if e["profile"] == "paper" and e["dataset"] == "cifar10" and not run.experiment["options"]["train_per_class"]:
+        if e["profile"] == "paper" and not e["options"]["train_per_class"] and "cpu" not in run.machine:
             cost = costs.run_cost(cm.Experiment(**{**e["options"], **{name: e[name] for name in FIELDS}}))
             speeds.append(cost / sum(min(task) * len(task) for task in run.seconds_per_epoch))
     assert len(speeds) >= 4 and max(speeds) / statistics.median(speeds) < 1.5 and sum(speed > 200 for speed in speeds) >= 3
