@@ -4,7 +4,9 @@
     cmlib bench epoch      one epoch of plain training: cmlib, a bare loop, Avalanche, Avalanche fed from the device
     cmlib bench pipeline   preparing batches alone: cmlib, PIL images one by one
     cmlib bench methods    seconds per epoch and gradient steps of each method and task
-    cmlib bench ratios     the few ratios that sum it up
+    cmlib bench ratios     the few ratios that sum it up, and the share of the peak that plain training reaches
+
+The peak is that of float32 numbers in a large matrix product, `torch.mm`, in the same process with the same threads.
 
 What is compared takes turns in one process, in short blocks, each round in the opposite order of the one before, and a ratio is
 the median of the rounds' ratios: a machine that is busy with something else disturbs all sides alike. On a CPU with one thread,
@@ -35,6 +37,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
+from torch.utils.flop_counter import FlopCounterMode
 
 from cmlib import datasets, engine, paper
 from cmlib.datasets import ImageData
@@ -53,6 +56,7 @@ IMAGES = {"32x32": (3, 32, 32), "8x8": (1, 8, 8)}  # channels, height, width of 
 CLASSES = 10
 PER_CLASS = 100  # made-up training images of each class, where nothing else is said
 REPEATS = {"step": 10, "epoch": 10, "pipeline": 10, "methods": 3, "ratios": 20}
+SQUARE = 1536  # rows of the two matrices whose product stands for the machine's peak
 SUPPORT_CHUNK = 32  # images of the support set that the literal step passes at a time
 WORTH = {"step": "seconds_per_step", "methods": "seconds_per_epoch"}  # what a row of these two holds
 
@@ -540,6 +544,24 @@ def time_steps(method: Method, task: Task, timer: Timer, repeats: int, graphs: b
     return row | ({"seconds_per_literal_step": found["literal"]} if "literal" in found else {})
 
 
+def large_product(timer: Timer) -> tuple[Side, int]:
+    """A product of two large float32 matrices, and its floating-point operations."""
+    draws = torch.Generator().manual_seed(0)
+    a, b = (torch.randn(SQUARE, SQUARE, generator=draws).to(timer.device) for _ in range(2))
+    return lambda: timer(lambda: torch.mm(a, b)), 2 * SQUARE**3
+
+
+def epoch_operations(experiment: Experiment, data: ImageData) -> int:
+    """Floating-point operations of the first epoch: convolutions and matrix products, forward and backward."""
+    method = engine.fresh(experiment, data)
+    task = method.scenario.tasks[0]
+    method.begin_task(task)
+    optimizer = method.make_optimizer()
+    with FlopCounterMode(display=False) as counter:
+        train_epoch(method, optimizer, task, 0, Position(seconds=[[]], steps=[0]))
+    return counter.get_total_flops()
+
+
 def bench_ratios(asked: Settings, timer: Timer, repeats: int) -> dict[str, Any]:
     """The ratios of `GOALS`, each from its own small piece of work."""
     found: dict[str, Any] = {}
@@ -569,10 +591,15 @@ def _naive(block: str) -> tuple[Experiment, ImageData]:
 
 
 def large_epochs(timer: Timer, repeats: int) -> Piece:
-    """32x32 images: the engine, a bare loop and Avalanche."""
-    times = interleave(epoch_sides(*_naive("epoch 32x32"), timer, ("cmlib", "bare", "avalanche"), True), 2 * repeats)
+    """32x32 images: the engine, a bare loop and Avalanche; the first two also beside a large matrix product."""
+    plain = _naive("epoch 32x32")
+    product, operations = large_product(timer)
+    sides = epoch_sides(*plain, timer, ("cmlib", "bare", "avalanche"), True) | {"product": product}
+    times = interleave(sides, 2 * repeats)
+    share = epoch_operations(*plain) / operations
+    found = {f"{name}_vs_peak": share * ratio(times, "product", side) for name, side in (("step", "cmlib"), ("bare", "bare"))}
     stock = ratio(times, "avalanche", "cmlib") if "avalanche" in times else None
-    return {"epoch_vs_avalanche": stock, "overhead_vs_bare_32": ratio(times, "cmlib", "bare")}, times
+    return {"epoch_vs_avalanche": stock, "overhead_vs_bare_32": ratio(times, "cmlib", "bare")} | found, times
 
 
 def small_epochs(timer: Timer, repeats: int) -> Piece:
@@ -640,7 +667,7 @@ def in_words(result: Mapping[str, Any]) -> str:
         return f"{head}\n{_task_table(result)}"
     if result["bench"] == "ratios":
         header: tuple[str, ...] = ("ratio", "measured", "goal", "met")
-        lines = [(name, _number(value), *_goal(result["goals"][name])) for name, value in result["ratios"].items()]
+        lines = [(name, _number(value), *_goal(result["goals"].get(name))) for name, value in result["ratios"].items()]
         return f"{head}\n{paper.text_table(header, lines)}"
     key = "seconds_per_epoch" if result["bench"] == "epoch" else "seconds_per_batch"
     others = result["ratio_to_cmlib"]
@@ -662,8 +689,8 @@ def _task_table(result: Mapping[str, Any]) -> str:
     return paper.text_table(("scenario", "method", key.replace("_", " "), *(f"task {task}" for task in tasks)), rows)
 
 
-def _goal(goal: Mapping[str, Any]) -> tuple[str, str]:
-    return goal["goal"], {True: "yes", False: "no", None: "not measured"}[goal["met"]]
+def _goal(goal: Mapping[str, Any] | None) -> tuple[str, str]:
+    return ("-", "-") if goal is None else goal["goal"], {True: "yes", False: "no", None: "not measured"}[goal["met"]]
 
 
 def _number(value: Any) -> str:

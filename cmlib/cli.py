@@ -260,20 +260,25 @@ def errata(
 
 @app.command()
 def sweep(
-    grid: Annotated[str, typer.Argument(help="table1 to table6, or another grid, as figure2a.")],
+    grid: Annotated[str | None, typer.Argument(help="table1 to table6, or another grid, as figure2a.")] = None,
     profile: Annotated[str, typer.Option(help="smoke, digits, mini or paper.")] = "digits",
     seeds: Annotated[str, typer.Option(help="As in 0-4 or 0,2.")] = "0-4",
-    jobs: Annotated[int | None, typer.Option(help="Runs side by side (default: as many as the cores allow).")] = None,
+    jobs: Annotated[int | None, typer.Option(help="Runs side by side (default: one a core).")] = None,
     backend: Annotated[str, typer.Option(help="loky: this machine; dask, ray: a cluster, when installed.")] = "loky",
     budget: Annotated[float | None, typer.Option(help="Seconds after which everything stops, to be continued later.")] = None,
     store: Annotated[str | None, typer.Option(help="Folder for results (default ./runs, or CMLIB_STORE).")] = None,
     data_root: DataRoot = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the runs and the hours they may take.")] = False,
+    order: Annotated[str, typer.Option(help="value: of each seed the cheapest first; grid: as the table lists them.")] = "value",
+    status: Annotated[bool, typer.Option("--status", help="Only say how far the sweeps on the store are.")] = False,
 ) -> int:
-    """Make all runs of a table that are missing, several side by side; exit code 1 when one failed."""
+    """Make all runs of a table that are missing, several side by side; exit code 1 when one failed.
+
+    To leave the machine to other work: nice -n 19 cmlib sweep ...
+    """
     from cmlib import sweep as sweeps
 
-    return sweeps.main(grid, profile, seeds, jobs, backend, budget, store, data_root, dry_run)
+    return sweeps.main(grid, profile, seeds, jobs, backend, budget, store, data_root, dry_run, order, status)
 
 
 @app.command()

@@ -3,27 +3,33 @@
 The unit is one image passed forward and backward. A pass without gradient costs `FORWARD` of it: backward, the gradient is
 computed once for the images and once for the weights, each about as dear as the way forward. Heads, projectors, penalties on
 weights and the preparation of batches are left out. Built in chapter 10, beside table 2 of the paper.
+
+With the images a second that this machine passes through the backbone (`images_a_second`) a cost becomes hours.
 """
 
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from cmlib import datasets, engine
 from cmlib.engine import Position, train_epoch
 from cmlib.errors import OptionError
-from cmlib.experiment import Experiment
+from cmlib.experiment import ARRAYS, ENGINES, Experiment
 from cmlib.methods import Method
 from cmlib.methods.base import split_batch
-from cmlib.scenario import Task
+from cmlib.scenario import VALIDATION_SHARE, Task
 
 FORWARD = 1 / 3
+MEASURED = 96  # images of an epoch that measures this machine: three batches
 KNOWN = ("naive", "cumulative", "ewc", "oewc", "er", "gem", "emr", "ssil", "cope", "cm")
 
 
@@ -108,6 +114,21 @@ def _shares(split: str, size: int, task: int) -> tuple[int, int]:
     return current, sum(past)
 
 
+def run_cost(experiment: Experiment) -> float | None:
+    """A whole run, in images passed forward and backward, on the data set as published; evaluation is left out.
+
+    None where there is no model: another engine, a method or a data set that is not known here.
+    """
+    known = datasets.KNOWN.get(experiment.dataset)
+    if known is None or experiment.method not in KNOWN or experiment.engine != ENGINES[0]:
+        return None
+    o = experiment.options
+    images = min(known.train, (o["train_per_class"] or known.train) * len(known.class_names))
+    images -= round(VALIDATION_SHARE * images) if o["eval_split"] == "val" else 0
+    rows = [images // o["n_tasks"] - o.get("support_size", 0)] * o["n_tasks"]
+    return o["epochs"] * sum(epoch_passes(experiment, rows, task).cost for task in range(o["n_tasks"]))
+
+
 def literal_epoch(n: int, batch_size: int, support: int, task: int, graph: bool = True) -> Passes:
     """Task-incremental CM pass by pass, as the released code computes it: an epoch of n images, `task` past tasks.
 
@@ -152,3 +173,44 @@ def counted_epoch(method: Method, task: Task, epoch: int = 0) -> Passes:
     optimizer = method.make_optimizer()
     position = Position(seconds=[[]], steps=[0])
     return counted(method, lambda: train_epoch(method, optimizer, task, epoch, position))
+
+
+# -- measured ------------------------------------------------------------------------------------------------------------
+
+
+def images_a_second(dataset: str, threads: int, seconds: float = 5.0) -> float:
+    """Images of this data set's size that plain training passes forward and backward in a second on this machine.
+
+    Measured on made-up images for about so many seconds, once in a process; CPU time with one thread, so that other programs
+    hardly matter, else the time of the wall.
+    """
+    return _images_a_second(datasets.KNOWN[dataset].size, threads, seconds)
+
+
+@lru_cache
+def _images_a_second(size: str, threads: int, seconds: float) -> float:
+    device, before = engine.choose_device("auto"), torch.get_num_threads()
+    clock = time.process_time if device.type == "cpu" and threads == 1 else time.perf_counter
+    method = engine.fresh(Experiment(ARRAYS, "til", "naive", profile="paper", n_tasks=1), _made_up(size), device)
+    task, epochs, position = method.scenario.tasks[0], 0, Position(seconds=[[]], steps=[0])
+    method.begin_task(task)
+    optimizer = method.make_optimizer()
+    torch.set_num_threads(threads)
+    try:
+        train_epoch(method, optimizer, task, 0, position)  # allocates memory, picks algorithms
+        started = clock()
+        while not epochs or clock() - started < seconds:
+            epochs += 1
+            train_epoch(method, optimizer, task, epochs, position)
+        return epochs * MEASURED / (clock() - started)
+    finally:
+        torch.set_num_threads(before)
+
+
+def _made_up(size: str) -> datasets.ImageData:
+    """Random images of two classes; size: `32x32x3`."""
+    height, width, channels = map(int, size.split("x"))
+    draws = torch.Generator().manual_seed(0)
+    x = torch.randint(0, 256, (MEASURED, channels, height, width), generator=draws, dtype=torch.uint8)
+    y = torch.arange(MEASURED) % 2
+    return datasets.load(((x, y), (x[:2], y[:2])))

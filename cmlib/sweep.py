@@ -4,22 +4,27 @@ A sweep is a list of experiments and a store. Runs that the store or the committ
 ones go on from their checkpoints. Every run that is being made is locked by the process that makes it, with a lock of the
 kernel's on the file `.<name>.lock` beside its place, so two sweeps on one store share the work and a lock ends with its holder.
 Each worker is a process of its own: when one is killed, only its run is hit, and that run is tried once more.
+While a sweep works it keeps a file `.sweep-<number of its process>.status` in the store, for `cmlib sweep --status`.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import importlib.util
 import json
+import math
 import os
 import re
+import shutil
 import signal
+import socket
 import statistics
 import sys
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
@@ -32,11 +37,11 @@ import joblib
 from joblib.externals.loky import ProcessPoolExecutor
 from tqdm import tqdm
 
-from cmlib import engine, grids
+from cmlib import costs, datasets, engine, grids
 from cmlib.datasets import ImageData
 from cmlib.errors import CmlibError, OptionError, StoreError, check_name
 from cmlib.experiment import Experiment, identity
-from cmlib.store import FINISHED, Run, Store, committed, default_folder
+from cmlib.store import FINISHED, Run, Store, committed, default_folder, write_atomically
 
 BACKENDS = {"loky": "", "dask": "distributed", "ray": "ray"}  # and the package each needs beside joblib
 MADE, FOUND, HELD, FAILED, BROKEN = "made", "found", "held", "failed", "broken"  # how an attempt at a run ends
@@ -44,6 +49,11 @@ TRIES = 2
 CLOSING = 4.0  # seconds before the end of the budget in which workers are ended and the store is tidied
 POLL = 1.0  # seconds between two looks at the runs another sweep is making
 SEEDS = 1000  # at most
+# For glibc: large pages where the kernel has them, and keep what is freed, which the next step needs again. Other C libraries
+# ignore it.
+ALLOCATION = "glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=4000000000:glibc.malloc.trim_threshold=8000000000"
+ORDERS = ("value", "grid")
+STATUS = ".sweep-*.status"
 
 
 # -- locks ----------------------------------------------------------------------------------------------------------------
@@ -137,8 +147,8 @@ def attempt(experiment: Experiment, store: str, data_root: str | None = None) ->
             clear(path)
             if path.is_file():
                 return FOUND, ""
-            engine.run(experiment, data, store=store, progress=False)
-            return MADE, ""
+            made = engine.run(experiment, data, store=store, progress=False)
+            return MADE, "" if made.status == FINISHED else made.status
     except CmlibError as error:
         return FAILED, one_line(str(error))
     except Exception as error:
@@ -166,36 +176,60 @@ def one_line(text: str) -> str:
 # -- how long runs take ---------------------------------------------------------------------------------------------------
 
 
+Table = dict[str, list[float]]  # seconds by experiment whatever its seed (`_exact`), seconds an epoch by kind (`_near`)
+
+
 class Times:
-    """Seconds that runs took, to say how long others will take. Later sources stand in for what earlier ones do not know."""
+    """Seconds that runs take here: as measured on this CPU with as many threads, else by the cost model, else as on another CPU.
 
-    def __init__(self, stores: Sequence[Store], device: str) -> None:
-        self.here: dict[str, list[float]] = defaultdict(list)  # measured in this sweep, by `_exact` and `_near`
-        self.known = [self._read(store, device) for store in stores]
+    threads: of a worker. Earlier stores win over later ones, what this sweep measures over all.
+    """
 
-    @staticmethod
-    def _read(store: Store, device: str) -> dict[str, list[float]]:
-        """Seconds by experiment whatever its seed, and seconds an epoch by kind; of finished runs on this kind of device."""
-        found: dict[str, list[float]] = defaultdict(list)
+    def __init__(self, stores: Sequence[Store], threads: int = 1) -> None:
+        device = engine.choose_device("auto")
+        self.threads, self.device = threads, engine.device_name(device)
+        self.cpu = engine.cpu_model() if device.type == "cpu" else ""  # beside a GPU it does not matter
+        self.here: Table = defaultdict(list)  # measured in this sweep
+        self.speeds: dict[str, list[float]] = defaultdict(list)  # images a second of this sweep's runs, by data set
+        found = [self._read(store) for store in stores]
+        self.alike, self.others = [alike for alike, _ in found], [others for _, others in found]
+
+    def _read(self, store: Store) -> tuple[Table, Table]:
+        """What finished runs on this kind of device took: those on this CPU with as many threads, and the others."""
+        tables: tuple[Table, Table] = (defaultdict(list), defaultdict(list))
         for path in sorted(store.folder.rglob("seed*.json")):
             with suppress(StoreError, KeyError):  # a damaged file is no measurement; where it matters it is named
                 run = store.read(path)
-                if run.status == FINISHED and run.machine.get("device") == device:
-                    _keep(found, run.experiment, sum(map(sum, run.seconds_per_epoch)))
-        return found
+                if run.status == FINISHED and run.machine.get("device") == self.device:
+                    wanted = (self.cpu, self.threads_of(run.experiment["dataset"])) if self.cpu else (None, None)
+                    alike = not self.cpu or (run.machine.get("cpu"), run.machine.get("threads")) == wanted
+                    _keep(tables[0 if alike else 1], run.experiment, sum(map(sum, run.seconds_per_epoch)))
+        return tables
+
+    def threads_of(self, dataset: str) -> int:
+        """Threads of a run on this data set (see `engine.threads_for`)."""
+        known = datasets.KNOWN.get(dataset)
+        return 1 if known and int(known.size.split("x")[0]) < 16 else self.threads
 
     def add(self, experiment: Experiment, seconds: float) -> None:
         """Keep what a run of this sweep took, evaluation and all."""
         _keep(self.here, experiment.to_dict(), seconds)
+        if cost := costs.run_cost(experiment):
+            self.speeds[experiment.dataset].append(cost / seconds)
 
     def of(self, experiment: Experiment) -> float | None:
-        """The seconds to expect (median of similar runs), or None when nothing similar was measured."""
+        """The seconds to expect (median of similar runs, or predicted), or None when nothing is known."""
         content = experiment.to_dict()
-        for key, factor in ((_exact(content), 1), (_near(content), experiment.epochs)):
-            for source in (self.here, *self.known):
-                if key in source:
-                    return statistics.median(source[key]) * factor
-        return None
+        measured = _look_up((self.here, *self.alike), content)
+        return measured or self.predicted(experiment) or _look_up(self.others, content)
+
+    def predicted(self, experiment: Experiment) -> float | None:
+        """Cost by images a second: those of this sweep's runs so far, else measured now. None without a cost model."""
+        cost = costs.run_cost(experiment)
+        if cost is None:
+            return None
+        seen, threads = self.speeds.get(experiment.dataset), self.threads_of(experiment.dataset)
+        return cost / (statistics.median(seen) if seen else costs.images_a_second(experiment.dataset, threads))
 
     def left(self, waiting: Iterable[Experiment]) -> float | None:
         """Seconds of all these, one after the other; the unknown count as the mean of the known ones."""
@@ -204,7 +238,17 @@ class Times:
         return sum(known) / len(known) * len(guesses) if known else (None if guesses else 0.0)
 
 
-def _keep(table: dict[str, list[float]], content: dict[str, Any], seconds: float) -> None:
+def _look_up(tables: Iterable[Table], content: dict[str, Any]) -> float | None:
+    """The median of the same run's seconds with any seed; else that of its kind's seconds an epoch, by its epochs."""
+    sources = list(tables)
+    for key, factor in ((_exact(content), 1), (_near(content), content["options"]["epochs"])):
+        for source in sources:
+            if key in source:
+                return statistics.median(source[key]) * factor
+    return None
+
+
+def _keep(table: Table, content: dict[str, Any], seconds: float) -> None:
     table[_exact(content)].append(seconds)
     table[_near(content)].append(seconds / content["options"]["epochs"])
 
@@ -227,7 +271,9 @@ class Item:
 
     experiment: Experiment
     path: Path
+    digest: str  # of its data
     tries: int = 0
+    held: bool = False  # it was with another sweep when it was looked at
 
     @property
     def label(self) -> str:
@@ -236,9 +282,13 @@ class Item:
 
 
 class Slot:
-    """A worker: one process that does one thing after the other (here: makes runs), replaced when it dies."""
+    """A worker: one process that does one thing after the other (here: makes runs), replaced when it dies.
 
-    def __init__(self) -> None:
+    variables: of its environment, beside those of this process.
+    """
+
+    def __init__(self, variables: Mapping[str, str] | None = None) -> None:
+        self.variables = dict(variables or {})
         self.item: Any = None  # what it is busy with
         self.future: Future[tuple[str, str]] | None = None
         self.started = 0.0
@@ -246,7 +296,7 @@ class Slot:
 
     def start(self) -> None:
         """A process, which starts with its first task."""
-        self.pool = ProcessPoolExecutor(max_workers=1, initializer=_begin_worker, initargs=(os.getpid(),))
+        self.pool = ProcessPoolExecutor(1, initializer=_begin_worker, initargs=(os.getpid(),), env=self.variables)
 
     def give(self, item: Any, task: Callable[..., tuple[str, str]], *arguments: Any) -> None:
         """Begin `task(*arguments)` for an item; it returns how it ended and why."""
@@ -285,6 +335,7 @@ class Report:
     elsewhere: int = 0  # made by another sweep meanwhile
     left: int = 0
     failed: dict[str, str] = field(default_factory=dict)
+    stopped: dict[str, str] = field(default_factory=dict)  # of those made: their loss was not finite
     why: str = ""
 
     def text(self) -> str:
@@ -294,26 +345,31 @@ class Report:
         parts += [f"{self.elsewhere} made by another sweep"] if self.elsewhere else []
         parts += [f"{len(self.failed)} failed"] if self.failed else []
         parts += [f"{self.left} left ({self.why}; the same command continues)"] if self.left else []
-        return "\n".join([f"{total} runs: {', '.join(parts)}", *(f"failed: {name}: {why}" for name, why in self.failed.items())])
+        lines = [f"failed: {name}: {why}" for name, why in self.failed.items()]
+        lines += [f"{name}: {why}" for name, why in self.stopped.items()]
+        return "\n".join([f"{total} runs: {', '.join(parts)}", *lines])
 
 
 class Sweep:
     """The runs of one sweep, from a queue to a report."""
 
-    def __init__(self, items: Sequence[Item], store: Store, data_root: str | None, jobs: int, times: Times, title: str) -> None:
-        self.items, self.store, self.jobs = items, store, jobs
+    def __init__(self, items: Sequence[Item], store: Store, data_root: str | None, jobs: int | None, title: str) -> None:
+        self.items, self.store, self.title = items, store, title
         whole = [str(Path(one).absolute()) if one else None for one in (store.folder, data_root)]
         self.places = (str(whole[0]), whole[1])  # store and data as workers are told: theirs may be another working folder
-        self.times, self.title = times, title
         self.report, self.deadline, self.looked = Report(), float("inf"), 0.0
         self.waiting: deque[Item] = deque()
         self.held: list[Item] = []  # being made by another sweep
         self.slots: list[Slot] = []
         for item in items:
-            if find(item.experiment, (store, committed())):
+            if find(item.experiment, (store, committed()), item.digest):
                 self.report.found += 1
             else:
                 self.waiting.append(item)
+        self.jobs = jobs or usual_jobs(len(self.waiting))
+        self.threads = usual_threads(min(self.jobs, len(self.waiting)))
+        self.times = Times((store, committed()), self.threads)
+        self.board = store.folder / STATUS.replace("*", str(os.getpid()))
 
     @property
     def running(self) -> list[Slot]:
@@ -324,9 +380,13 @@ class Sweep:
         """Make what is missing; the store is tidy afterwards, also after Ctrl-C and SIGTERM (KeyboardInterrupt)."""
         self.deadline = deadline
         tidy(item.path for item in self.items)
-        with handling({signal.SIGTERM: signal.default_int_handler}):
+        with handling({signal.SIGTERM: _terminated}):
             try:
+                self._seconds_left()  # measures this machine, where it must, before the workers disturb that
                 self._locally() if backend == "loky" else self._through_joblib(backend)
+            except KeyboardInterrupt as stop:
+                self.report.why = f"ended by {stop}" if str(stop) else "interrupted"
+                raise
             finally:
                 with handling({signal.SIGTERM: signal.SIG_IGN, signal.SIGINT: signal.SIG_IGN}):
                     self._close()
@@ -338,8 +398,11 @@ class Sweep:
         for slot in self.slots:
             slot.end()
         tidy(item.path for item in self.items)
+        self.board.unlink(missing_ok=True)
         if sys.stderr.isatty():
             print(file=sys.stderr)
+        if sys.exc_info()[0] is KeyboardInterrupt:  # else whoever called prints it
+            print(f"{self.title}: {self.report.text()}", file=sys.stderr)
 
     def _locally(self) -> None:
         """Feed processes on this machine until nothing is left or the budget ends."""
@@ -347,7 +410,8 @@ class Sweep:
             if time.monotonic() >= self.deadline:
                 self.report.why = "the budget is spent"
                 return
-            self._hand_out()
+            if self._hand_out() or sys.stderr.isatty():
+                self._tell()
             futures = [slot.future for slot in self.slots if slot.future]
             patience = max(0.0, min(POLL / 2, self.deadline - time.monotonic()))
             if futures:
@@ -358,17 +422,23 @@ class Sweep:
                 if slot.future and slot.future.done():
                     self._ended(*slot.take())
 
-    def _hand_out(self) -> None:
-        """Give runs to idle workers; those of another sweep are looked at again when there is nothing else to begin."""
+    def _hand_out(self) -> bool:
+        """Give runs to idle workers; those of another sweep are looked at again when there is nothing else to begin.
+
+        Returns whether something new has begun.
+        """
+        begun = False
         if not self.waiting and time.monotonic() - self.looked > POLL:
             self.looked = time.monotonic()
             self._look_at_held()
         while self.waiting and len(self.running) < self.jobs:
             idle = next((slot for slot in self.slots if not slot.item), None)
             if idle is None:
-                self.slots.append(idle := Slot())
+                self.slots.append(idle := Slot(surroundings(self.threads)))
             item = self.waiting.popleft()
             idle.give(item, attempt, item.experiment, *self.places)
+            begun |= not item.held
+        return begun
 
     def _look_at_held(self) -> None:
         """Count the runs that another sweep has finished; try to begin the others, in case it has died."""
@@ -381,6 +451,7 @@ class Sweep:
 
     def _through_joblib(self, backend: str) -> None:
         """Leave the spreading to a backend of joblib's. A dead worker is its affair; what it gives up is tried once more."""
+        self._tell()
         while self.waiting or self.held:
             batch = [*self.waiting]
             self.waiting.clear()
@@ -400,11 +471,14 @@ class Sweep:
     def _ended(self, item: Item, how: str, why: str, seconds: float) -> None:
         """Count what has become of a run."""
         if how == HELD:
+            item.held = True
             self.held.append(item)
             return
         if how == MADE:
             self.report.made += 1
-            if seconds:
+            if why:
+                self.report.stopped[item.label] = why
+            elif seconds:
                 self.times.add(item.experiment, seconds)
         elif how == FOUND:
             self.report.elsewhere += 1
@@ -415,26 +489,50 @@ class Sweep:
         else:
             self.report.failed[item.label] = why
             self._say(f"{item.label}: failed: {why}", keep=True)
-        self._say(self._progress())
+        if not self.waiting:  # else the next one begins now, and that is told
+            self._tell()
 
-    def _progress(self) -> str:
-        report, running = self.report, len(self.running)
-        done = report.found + report.made + report.elsewhere
-        text = f"{self.title}: {done} of {len(self.items)} runs"
-        text += f", {len(report.failed)} failed" if report.failed else ""
-        text += f", {len(self.held)} with another sweep" if self.held else ""
-        left = self.times.left([item.experiment for item in self.waiting] + [s.item.experiment for s in self.running if s.item])
-        if left is None:
-            return f"{text}, time left not known yet"
+    def _tell(self) -> None:
+        """Say how far the sweep is, here and in the store for `--status`."""
+        now, running = time.time(), []
+        for slot in self.running:
+            one, spent = slot.item.experiment, time.monotonic() - slot.started
+            running.append(
+                {"label": slot.item.label, "path": str(slot.item.path.absolute()), "started": now - spent}
+                | {"tasks": one.n_tasks, "epochs": one.epochs, "expected": self.times.of(one)}
+            )
+        state = {"title": self.title, "process": os.getpid(), "host": socket.gethostname(), "written": now}
+        state |= {"done": self._done, "total": len(self.items), "failed": len(self.report.failed), "held": len(self.held)}
+        state |= {"left": self._seconds_left(), "running": running}
+        with suppress(StoreError):  # runs matter more; where they cannot be written either, they say so
+            write_atomically(self.board, json.dumps(state).encode())
+        self._say(progress(state))
+
+    @property
+    def _done(self) -> int:
+        return self.report.found + self.report.made + self.report.elsewhere
+
+    def _seconds_left(self) -> float | None:
+        """Seconds until everything is made, with so many runs side by side; None when nothing is known."""
+        waiting = self.times.left([item.experiment for item in self.waiting])
+        running = self.times.left([slot.item.experiment for slot in self.running])
+        if waiting is None or running is None:
+            return None
         spent = sum(time.monotonic() - slot.started for slot in self.running)
-        return f"{text}, about {duration(max(0.0, left - spent) / max(1, min(self.jobs, len(self.waiting) + running)))} left"
+        return (waiting + max(0.0, running - spent)) / max(1, min(self.jobs, len(self.waiting) + len(self.running)))
 
     def _say(self, text: str, keep: bool = False) -> None:
         """One line on a terminal, written over; elsewhere a line each time."""
         if sys.stderr.isatty():
-            print(f"\r\033[K{text}", end="\n" if keep or text.startswith("\n") else "", file=sys.stderr, flush=True)
+            if not keep:
+                text = text[: shutil.get_terminal_size().columns - 1]  # a line that wraps cannot be written over
+            print(f"\r\033[K{text}", end="\n" if keep else "", file=sys.stderr, flush=True)
         else:
             print(text, file=sys.stderr, flush=True)
+
+
+def _terminated(*_: Any) -> None:
+    raise KeyboardInterrupt("SIGTERM")
 
 
 @contextmanager
@@ -451,6 +549,53 @@ def handling(handlers: dict[signal.Signals, Any]) -> Iterator[None]:
             signal.signal(number, handler)
 
 
+# -- how far it is --------------------------------------------------------------------------------------------------------
+
+
+def progress(state: Mapping[str, Any], positions: Mapping[str, str] | None = None) -> str:
+    """A sweep's state as one line. positions: where the runs that are being made stand, by their path."""
+    text = f"{state['title']}: {state['done']} of {state['total']} runs"
+    text += f", {state['failed']} failed" if state["failed"] else ""
+    text += f", {state['held']} with another sweep" if state["held"] else ""
+    if state["done"] + state["failed"] < state["total"]:
+        text += ", time left not known" if state["left"] is None else f", about {duration(state['left'])} left"
+    now = []
+    for one in state["running"]:
+        details = [(positions or {}).get(one["path"]), None if one["expected"] is None else f"takes {duration(one['expected'])}"]
+        said = ", ".join(filter(None, details))
+        now.append(f"{one['label']} ({said})" if said else one["label"])
+    return text + (f"; now: {'; '.join(now)}" if now else "")
+
+
+def status(store: Store) -> str:
+    """A line for each sweep that works on a store, from the files they keep there; those of the dead are removed."""
+    lines = []
+    for path in sorted(store.folder.glob(STATUS)):
+        try:
+            state = json.loads(path.read_text(encoding="utf-8"))
+            if state["host"] == socket.gethostname() and not _is_alive(state["process"]):
+                lines.append(f"{state['title']}: its process has died; the same command continues")
+                path.unlink(missing_ok=True)
+                continue
+            if state["left"] is not None:
+                state["left"] = max(0.0, state["left"] - (time.time() - state["written"]))
+            lines.append(progress(state, {one["path"]: _position(one) for one in state["running"]}))
+        except (OSError, ValueError, KeyError, TypeError):
+            continue  # it has just ended
+    return "\n".join(lines) or f"no sweep works on the store {store.folder}"
+
+
+def _position(run: Mapping[str, Any]) -> str:
+    """`task 2 of 5, epoch 3 of 10`, after the last checkpoint of a run."""
+    try:
+        found = engine.Checkpoint(Path(run["path"]).with_suffix(".ckpt")).position()
+    except Exception:  # the run has just ended, or begun
+        found = None
+    task, epoch = (found.task, found.epoch) if found else (0, 0)
+    task, epoch = (task, epoch) if epoch < run["epochs"] else (task + 1, 0)
+    return f"task {min(task + 1, run['tasks'])} of {run['tasks']}, epoch {epoch + 1} of {run['epochs']}"
+
+
 # -- from the command line ------------------------------------------------------------------------------------------------
 
 
@@ -464,9 +609,10 @@ def parse_seeds(text: str) -> list[int]:
         first, last = int(found[1]), int(found[2] or found[1])
         if last < first:
             raise OptionError(f"--seeds {text}: {part.strip()} runs backwards; write {last}-{first}")
+        if last - first < SEEDS:
+            seeds.update(dict.fromkeys(range(first, last + 1)))
         if last - first >= SEEDS or len(seeds) > SEEDS:
             raise OptionError(f"--seeds {text}: more than {SEEDS} seeds")
-        seeds.update(dict.fromkeys(range(first, last + 1)))
     return list(seeds)
 
 
@@ -492,9 +638,10 @@ def _connected(backend: str, jobs: int) -> Iterator[None]:
     yield
 
 
-def find(experiment: Experiment, stores: Iterable[Store]) -> Run | None:
-    """The finished run of an experiment, from the first store that has it."""
-    return next((found[-1] for store in stores if (found := store.find(experiment))), None)
+def find(experiment: Experiment, stores: Iterable[Store], digest: str | None = None) -> Run | None:
+    """The run of an experiment on these data (None: on any), from the first store that has it."""
+    runs = (run for store in stores for run in reversed(store.find(experiment)))
+    return next((run for run in runs if digest in (None, run.data.get("digest"))), None)
 
 
 def label(experiment: Experiment) -> str:
@@ -508,34 +655,91 @@ def duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def usual_jobs(experiments: Sequence[Experiment]) -> int:
-    """Runs side by side: one a core for digits, one for two cores otherwise; on a GPU one."""
-    if engine.choose_device("auto").type == "cuda":
-        return 1
-    threads = 1 if all(one.dataset == "digits" for one in experiments) else 2  # as `engine.threads_for`
-    return max(1, joblib.cpu_count() // threads)
+def usual_jobs(runs: int) -> int:
+    """Of so many runs those side by side: one a core, which makes more images a second than two cores a run; on a GPU one."""
+    most = 1 if engine.choose_device("auto").type == "cuda" else joblib.cpu_count()
+    return max(1, min(most, runs))
 
 
-def preview(experiments: Sequence[Experiment], store: Store, jobs: int) -> str:
+def usual_threads(jobs: int) -> int:
+    """Threads of each of so many workers: 2 where the cores allow (more are no use), and not more than OMP_NUM_THREADS."""
+    limit = os.environ.get("OMP_NUM_THREADS", "")
+    return max(1, min(2, joblib.cpu_count() // max(1, jobs), int(limit) if limit.isdigit() else 2))
+
+
+def surroundings(threads: int) -> dict[str, str]:
+    """Variables a worker starts with. None of them changes a bit of a result, but for the threads."""
+    memory = {"GLIBC_TUNABLES": ALLOCATION} if sys.platform == "linux" and "GLIBC_TUNABLES" not in os.environ else {}
+    return {"OMP_NUM_THREADS": str(threads), **memory}
+
+
+def ordered(experiments: Sequence[Experiment], order: str) -> list[Experiment]:
+    """`grid`: as the table lists them. `value`: seed by seed too, and of each seed the cheapest first."""
+    if check_name("order", order, ORDERS) == "grid":
+        return list(experiments)
+    seeds = list(dict.fromkeys(one.seed for one in experiments))
+
+    def cost(one: Experiment) -> float:
+        images = costs.run_cost(one)
+        pixels = math.prod(map(int, datasets.KNOWN[one.dataset].size.split("x")[:2])) if images else 1
+        return math.inf if images is None else images * pixels
+
+    return sorted(experiments, key=lambda one: (seeds.index(one.seed), cost(one)))
+
+
+def check(store: Store, data_root: str | None, jobs: int | None, backend: str, budget: float | None) -> None:
+    """What no sweep can do is an OptionError, DataError or StoreError, before anything is done or written."""
+    check_backend(backend)
+    if budget is not None and backend != "loky":
+        raise OptionError(f"--budget works with --backend loky only: runs on other machines cannot be stopped by {backend}")
+    if budget is not None and not 0 < budget < float("inf"):
+        raise OptionError(f"--budget {budget:g}: expected a number of seconds above 0")
+    most = 4 * joblib.cpu_count() if backend == "loky" else 10_000
+    if jobs is not None and not 1 <= jobs <= most:
+        raise OptionError(f"--jobs {jobs}: expected a whole number from 1 to {most}")
+    datasets.describe(data_root)
+    try:
+        place = next(one for one in (store.folder, *store.folder.absolute().parents) if one.exists())
+        if not place.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        if not os.access(place, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise StoreError(f"cannot write to the store {store.folder}: {error.strerror}") from None
+
+
+def preview(experiments: Sequence[Experiment], store: Store, jobs: int | None = None) -> str:
     """What a sweep would do: a line a run, and the hours it may take."""
-    times = Times((store, committed()), engine.device_name(engine.choose_device("auto")))
-    lines, guesses = [], []
-    for one in experiments:
-        if find(one, (store, committed())):
-            lines.append(f"finished  {label(one)}")
-            continue
-        guesses.append(times.of(one))
-        lines.append(f"to make   {label(one)}  {'time unknown' if guesses[-1] is None else duration(guesses[-1])}")
+    found = [find(one, (store, committed())) for one in experiments]
+    missing = [one for one, run in zip(experiments, found, strict=True) if not run]
+    jobs = min(jobs or usual_jobs(len(missing)), max(1, len(missing)))
+    times = Times((store, committed()), usual_threads(jobs))
+    guesses = {one: times.of(one) for one in missing}
+    lines = []
+    for one, run in zip(experiments, found, strict=True):
+        if run:
+            lines.append(f"finished  {label(one)}" if run.status == FINISHED else f"stopped   {label(one)}  {_reason(run)}")
+        else:
+            seconds = guesses[one]
+            lines.append(f"to make   {label(one)}  {'time unknown' if seconds is None else duration(seconds)}")
+    return "\n".join([*lines, _summary(list(guesses.values()), len(experiments), jobs, times.threads)])
+
+
+def _reason(run: Run) -> str:
+    return run.status.removeprefix("stopped: ")
+
+
+def _summary(guesses: Sequence[float | None], runs: int, jobs: int, threads: int) -> str:
+    """The last line of a preview."""
     known = [guess for guess in guesses if guess is not None]
-    hours = sum(known) / 3600
-    text = f"{len(guesses)} of {len(experiments)} runs to make"
+    text = f"{len(guesses)} of {runs} runs to make"
     if known:
-        text += (
-            f": about {hours:.2g} h one after the other, {hours / max(1, min(jobs, len(guesses))):.2g} h with {jobs} side by side"
-        )
+        each = f"{threads} thread{'s' * (threads > 1)} each"
+        text += f": about {duration(sum(known))} one after the other"
+        text += f", {duration(sum(known) / jobs)} with {jobs} side by side, {each}" if jobs > 1 else f", {each}"
     if len(known) < len(guesses):
         text += f"; time unknown for {len(guesses) - len(known)}: no similar run was measured"
-    return "\n".join([*lines, text])
+    return text
 
 
 def sweep(
@@ -547,31 +751,25 @@ def sweep(
     budget: float | None = None,
     title: str = "sweep",
 ) -> Report:
-    """Make the runs of these experiments that neither the store nor the committed results hold.
+    """Make the runs of these experiments, in this order, that neither the store nor the committed results hold.
 
-    jobs: runs side by side (default: as many as the cores allow). budget: seconds after which everything is stopped, to be
+    jobs: runs side by side (default: one a core). budget: seconds after which everything is stopped, to be
     continued later. Errors: OptionError, DataError, StoreError; what goes wrong in a run is in the report.
     """
     deadline = time.monotonic() + budget - CLOSING if budget is not None else float("inf")
-    check_backend(backend)
-    if budget is not None and backend != "loky":
-        raise OptionError(f"--budget works with --backend loky only: runs on other machines cannot be stopped by {backend}")
-    for name, value in (("--jobs", jobs), ("--budget", budget)):
-        if value is not None and value <= 0:
-            raise OptionError(f"{name} {value:g}: expected a number above 0")
     shelf = Store(store or default_folder())
+    check(shelf, data_root, jobs, backend, budget)
     shelf.check_writable()
+    status(shelf)  # removes what dead sweeps have left
     digests = {name: engine.load_data(Experiment(name), None, data_root).digest for name in {one.dataset for one in experiments}}
-    items = [Item(one, shelf.path(one, digests[one.dataset])) for one in experiments]
-    times = Times((shelf, committed()), engine.device_name(engine.choose_device("auto")))
-    jobs = jobs or usual_jobs(experiments)
-    made = Sweep(items, shelf, data_root, jobs, times, title)
-    with _connected(backend, jobs):
+    items = [Item(one, shelf.path(one, digests[one.dataset]), digests[one.dataset]) for one in experiments]
+    made = Sweep(items, shelf, data_root, jobs, title)
+    with _connected(backend, made.jobs):
         return made.work(backend, deadline)
 
 
 def main(
-    grid: str,
+    grid: str | None = None,
     profile: str = "digits",
     seeds: str = "0-4",
     jobs: int | None = None,
@@ -580,12 +778,20 @@ def main(
     store: str | None = None,
     data_root: str | None = None,
     dry_run: bool = False,
+    order: str = "value",
+    show_status: bool = False,
 ) -> int:
     """`cmlib sweep`: returns the exit code, 1 when a run failed. Runs left by the budget are no failure."""
-    experiments = grids.load(grid).experiments(profile, parse_seeds(seeds))
+    shelf = Store(store or default_folder())
+    if show_status:
+        print(status(shelf))
+        return 0
+    if grid is None:
+        raise OptionError(f"which grid? allowed: {', '.join(grids.names())}")
+    experiments = ordered(grids.load(grid).experiments(profile, parse_seeds(seeds)), order)
     if dry_run:
-        check_backend(backend)
-        print(preview(experiments, Store(store or default_folder()), jobs or usual_jobs(experiments)))
+        check(shelf, data_root, jobs, backend, budget)
+        print(preview(experiments, shelf, jobs))
         return 0
     report = sweep(experiments, store, data_root, jobs, backend, budget, f"{grid} {profile}")
     print(report.text())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from functools import partial
 from typing import Any
 
@@ -11,6 +12,8 @@ import torch
 import cmlib as cm
 from cmlib import bench, costs, paper
 from cmlib.costs import Passes
+from cmlib.experiment import FIELDS
+from cmlib.store import committed
 
 DATA = cm.datasets.load("digits")
 VARIANTS = [
@@ -59,6 +62,64 @@ def test_a_method_without_a_model_is_named(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_pass_without_gradient_costs_a_third() -> None:
     assert Passes(3, 6).cost == pytest.approx(5)
     assert Passes(1, 2) + Passes(10, 20) == Passes(11, 22)
+
+
+@pytest.mark.parametrize(("name", "scenario"), paper.cells())
+def test_the_cost_of_a_run_is_that_of_its_epochs(name: str, scenario: str) -> None:
+    experiment = cm.Experiment("digits", scenario, name, profile="smoke", epochs=3)
+    rows = [len(task.y) for task in cm.fresh(experiment, DATA).scenario.tasks]  # 2 classes of 30 each, support sets left out
+    assert costs.run_cost(experiment) == pytest.approx(3 * sum(costs.epoch_passes(experiment, rows, t).cost for t in range(5)))
+
+
+def test_the_costs_of_the_papers_runs() -> None:
+    """CIFAR-10, one seed, in epochs of all 50,000 images; CM: a support set of 100 in each of 307 steps, 4/3 more a past task."""
+    cost = {cell: costs.run_cost(cm.Experiment("cifar10", cell[1], cell[0])) for cell in paper.cells()}
+    assert cost["naive", "til"] == cost["ewc", "cil"] == 10 * 50_000
+    assert cost["cumulative", "cil"] == 10 * 10_000 * (1 + 2 + 3 + 4 + 5)
+    steps = 310  # 9,900 images, 32 a batch
+    assert cost["cm", "til"] == pytest.approx(10 * sum(9900 * (1 + 4 / 3 * t) + 100 * steps for t in range(5)))
+    assert costs.run_cost(cm.Experiment("cifar10", "til", "naive", eval_split="val")) == 10 * 40_000
+    assert costs.run_cost(cm.Experiment("cifar10", "til", "naive", train_per_class=100)) == 10 * 1000
+    assert costs.run_cost(cm.Experiment("cifar10", "til", "naive", engine="avalanche")) is None
+    assert costs.run_cost(cm.Experiment("arrays", "til", "naive")) is None
+
+
+def test_the_model_fits_the_papers_runs_that_were_made() -> None:
+    """The first committed runs at the paper's settings, all of one CPU: their fastest epochs make as many images a second."""
+    speeds = []
+    for run in committed():
+        e = run.experiment
+        if e["profile"] == "paper" and not e["options"]["train_per_class"] and "cpu" not in run.machine:
+            cost = costs.run_cost(cm.Experiment(**{**e["options"], **{name: e[name] for name in FIELDS}}))
+            speeds.append(cost / sum(min(task) * len(task) for task in run.seconds_per_epoch))
+    assert len(speeds) >= 4 and max(speeds) / statistics.median(speeds) < 1.5 and sum(speed > 200 for speed in speeds) >= 3
+
+
+def test_this_machine_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many images as epochs were begun, by the seconds a clock says; threads are set and set back."""
+    epochs, threads = [], []
+
+    def epoch(*_: object) -> bool:
+        epochs.append(len(epochs))
+        threads.append(torch.get_num_threads())
+        return True
+
+    monkeypatch.setattr(costs, "train_epoch", epoch)
+    monkeypatch.setattr(costs.time, "process_time", lambda: 2.0 * len(epochs))  # an epoch takes 2 s
+    monkeypatch.setattr(costs.time, "perf_counter", lambda: 0.5 * len(epochs))
+    costs._images_a_second.cache_clear()
+    assert costs.images_a_second("digits", 1) == pytest.approx(costs.MEASURED / 2)
+    assert len(epochs) == 1 + 3 and set(threads) == {1}  # one to warm up; 5 seconds are over after three
+    assert costs.images_a_second("digits", 1) == pytest.approx(costs.MEASURED / 2) and len(epochs) == 4
+    assert costs.images_a_second("cifar10", 2) == pytest.approx(costs.MEASURED / 0.5) and set(threads[4:]) == {2}
+    assert torch.get_num_threads() == 1
+    costs._images_a_second.cache_clear()
+
+
+def test_measuring_really() -> None:
+    found = costs.images_a_second("digits", 1, 0.1)
+    assert 20 < found < 1e6
+    assert costs.images_a_second("digits", 1, 0.1) == found
 
 
 def test_parts_sum_to_the_whole_and_are_named() -> None:

@@ -25,8 +25,16 @@ from cmlib import cli, engine, sweep
 from cmlib.engine import Checkpoint
 from cmlib.store import Store
 
+DIGEST = cm.datasets.load("digits").digest
+HERE = {"device": "cpu", "cpu": engine.cpu_model(), "threads": 1}
 TINY = {"profile": "smoke", "train_per_class": 16, "epochs": 2, "n_tasks": 2}
 PATIENCE = 120  # seconds, for a busy machine
+
+
+@pytest.fixture(autouse=True)
+def speed(monkeypatch):
+    """This machine passes 100 images a second, where it is not measured on purpose."""
+    monkeypatch.setattr(sweep.costs, "images_a_second", lambda dataset, threads: 100.0 * threads)
 
 
 def wanted(epochs=2):
@@ -64,6 +72,7 @@ class Child:
 
     def work(self, folder, epochs, jobs):
         os.setsid()
+        sys.stderr = self.out.with_suffix(".err").open("w", buffering=1)
         try:
             report = sweep.sweep(wanted(epochs), folder, jobs=jobs)
         except KeyboardInterrupt:
@@ -104,7 +113,8 @@ def stored(folder, experiment, seconds, **changes):
     epochs, tasks = experiment.epochs, experiment.n_tasks
     run = cm.Run("x", experiment.to_dict(), [[50.0] * tasks] * tasks, None, [[seconds / tasks / epochs] * epochs] * tasks, [], {})
     store = Store(folder)
-    return store.save(replace(run, **{"machine": {"device": "cpu"}, **changes}), experiment, "somedigest")
+    run = replace(run, **{"machine": HERE, "data": {"digest": DIGEST}, **changes})
+    return store.save(run, experiment, run.data["digest"])
 
 
 # -- what is asked for ----------------------------------------------------------------------------------------------------
@@ -114,28 +124,52 @@ def test_seeds():
     assert sweep.parse_seeds("0-4") == [0, 1, 2, 3, 4]
     assert sweep.parse_seeds("0,2") == [0, 2]
     assert sweep.parse_seeds(" 7, 1-3 ,2") == [7, 1, 2, 3]
-    for text in ("", "a", "1-", "-1", "0..4", "1,,2", "1.5", "3-1", "0-99999999", "٣"):
+    for text in ("", "a", "1-", "-1", "0..4", "1,,2", "1.5", "3-1", "0-99999999", "٣", "0-999,1000", "1e3", "0-1-2", "0x1", ","):
         with pytest.raises(cm.OptionError, match=f"--seeds {re.escape(text)}: ") as error:
             sweep.parse_seeds(text)
         assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ({"grid": "tabel1"}, "Did you mean 'table1'"),
-        ({"profile": "digit"}, "Did you mean 'digits'"),
-        ({"backend": "locky"}, "Did you mean 'loky'"),
-        ({"seeds": "one"}, "--seeds one: expected whole numbers"),
-        ({"jobs": 0}, "--jobs 0: expected a number above 0"),
-        ({"budget": -1.0}, "--budget -1: expected a number above 0"),
-        ({"profile": "mini", "data_root": "/nowhere"}, "/nowhere"),
-    ],
-)
-def test_bad_requests_are_one_line_and_write_nothing(tmp_path, arguments, words):
+BAD_REQUESTS = [
+    ({"grid": "tabel1"}, "Did you mean 'table1'"),
+    ({"grid": None}, "which grid? allowed: table1, "),
+    ({"profile": "digit"}, "Did you mean 'digits'"),
+    ({"backend": "locky"}, "Did you mean 'loky'"),
+    ({"order": "cheapest"}, "unknown order 'cheapest'; allowed: value, grid"),
+    ({"seeds": "one"}, "--seeds one: expected whole numbers"),
+    ({"jobs": 0}, "--jobs 0: expected a whole number from 1 to "),
+    ({"jobs": -2}, "--jobs -2: expected a whole number from 1 to "),
+    ({"jobs": 10**6}, "--jobs 1000000: expected a whole number from 1 to "),
+    *(
+        ({"budget": float(text)}, f"--budget {float(text):g}: expected a number of seconds above 0")
+        for text in ("nan", "inf", "-inf", "1e400", "-1", "0")
+    ),
+    ({"budget": 5.0, "backend": "threading"}, "--budget works with --backend loky only"),
+    ({"profile": "mini", "data_root": "/nowhere"}, "/nowhere"),
+    ({"store": "FILE"}, "cannot write to the store FILE: Not a directory"),
+    ({"store": "FILE/below"}, "cannot write to the store FILE/below: Not a directory"),
+    ({"store": "n" * 300}, "File name too long"),
+]
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("dry_run", [False, True])
+@pytest.mark.parametrize(("arguments", "words"), BAD_REQUESTS)
+def test_bad_requests_are_one_line_and_write_nothing(tmp_path, monkeypatch, arguments, words, dry_run):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sweep.BACKENDS, "threading", "")
+    Path("FILE").write_text("no folder")
     with pytest.raises(cm.CmlibError, match=re.escape(words)) as error:
-        sweep.main(**{"grid": "table1", "profile": "smoke", "seeds": "0", "store": str(tmp_path / "new"), **arguments})
-    assert "\n" not in str(error.value) and not files(tmp_path)
+        sweep.main(**{"grid": "table1", "profile": "smoke", "seeds": "0", "store": "new", "dry_run": dry_run, **arguments})
+    assert "\n" not in str(error.value) and os.listdir(tmp_path) == ["FILE"]
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("value", ["nan", "inf", "-1", "1e400", "soon"])
+def test_an_impossible_budget_at_the_command_line(tmp_path, capsys, value):
+    code = cli.main(["sweep", "table4", "--profile", "smoke", "--store", str(tmp_path / "new"), "--budget", value])
+    out, err = capsys.readouterr()
+    assert (code, out) == (2, "") and err.count("\n") == 1 and "--budget" in err and not files(tmp_path)
 
 
 @pytest.mark.parametrize(("backend", "package"), [("dask", "distributed"), ("ray", "ray")])
@@ -146,7 +180,7 @@ def test_a_backend_that_is_not_installed_is_named(monkeypatch, backend, package)
 
 
 def test_times_of_similar_runs(tmp_path):
-    """Of the same run with other seeds the median; else the seconds an epoch of its kind; own store before the other."""
+    """Measured on this CPU: the median of the same run's other seeds, else the seconds an epoch of its kind; own store first."""
     naive = cm.Experiment("digits", "til", "naive", 0, **TINY)
     for seed, seconds in [(0, 10.0), (1, 20.0), (2, 60.0)]:
         stored(tmp_path / "own", naive.but(seed=seed), seconds)
@@ -155,40 +189,116 @@ def test_times_of_similar_runs(tmp_path):
     stored(tmp_path / "other", naive, 1000.0)
     stored(tmp_path / "other", naive.but(method="er"), 8.0)
     (tmp_path / "own" / "seed9-damaged.json").write_text("{")
-    times = sweep.Times((Store(tmp_path / "own"), Store(tmp_path / "other")), "cpu")
+    times = sweep.Times((Store(tmp_path / "own"), Store(tmp_path / "other")))
     assert times.of(naive.but(seed=7)) == pytest.approx(20)
     assert times.of(naive.but(epochs=6)) == pytest.approx(6 * 20 / 2)
     assert times.of(naive.but(method="er")) == pytest.approx(8)
-    assert times.of(naive.but(train_per_class=20)) is None and times.of(naive.but(method="gem")) is None
-    assert times.left([naive, naive.but(method="er"), naive.but(method="gem")]) == pytest.approx((20 + 8) / 2 * 3)
     times.add(naive, 30.0)
     assert times.of(naive) == pytest.approx(30)
 
 
+def test_what_was_not_measured_here_is_predicted(tmp_path):
+    """The cost model wins over other CPUs and other numbers of threads; where there is none, those are better than nothing."""
+    naive, images = cm.Experiment("digits", "til", "naive", 0, **TINY), 2 * 10 * 16  # 2 epochs, 10 classes of 16 images
+    stored(tmp_path, naive, 5000.0, machine={**HERE, "cpu": "another"})
+    stored(tmp_path, naive.but(seed=1), 5000.0, machine={**HERE, "threads": 2})
+    stored(tmp_path, naive.but(seed=2), 5000.0, machine={"device": "cpu"})  # from before the CPU was recorded
+    foreign = naive.but(engine="avalanche")
+    stored(tmp_path, foreign, 70.0, machine={"device": "cpu"})
+    times = sweep.Times((Store(tmp_path),), threads=2)
+    assert times.of(naive) == pytest.approx(images / 100)  # small images: one thread, whatever the others have
+    assert times.of(cm.Experiment("cifar10", "til", "naive", profile="paper")) == pytest.approx(10 * 50_000 / 200)
+    assert times.of(foreign) == pytest.approx(70) and times.of(foreign.but(scenario="cil")) is None
+    assert times.left([naive, naive, foreign.but(scenario="cil")]) == pytest.approx(3 * images / 100)
+    times.add(naive.but(method="cumulative"), 48.0)  # 480 images + 320 of the first task, at half the speed: 10 a second
+    assert times.of(naive) == pytest.approx(images / 10)
+
+
 def test_dry_run_lists_runs_and_hours(tmp_path, monkeypatch, capsys):
-    runs = wanted()
+    runs = [*wanted(), cm.Experiment("digits", "til", "naive", 0, engine="avalanche", **TINY)]
     monkeypatch.setattr(sweep.grids, "load", lambda name: SimpleNamespace(experiments=lambda profile, seeds: runs))
     monkeypatch.setattr(sweep, "committed", lambda: Store(tmp_path / "committed"))
     stored(tmp_path / "own", runs[0], 3600.0)
+    stored(tmp_path / "own", runs[1], 60.0, status="stopped: the loss is not finite (task 1, epoch 2)")
     before = files(tmp_path)
-    assert sweep.main("any", "smoke", "0,1", jobs=2, store=str(tmp_path / "own"), dry_run=True) == 0
-    lines = capsys.readouterr().out.splitlines()
+    assert sweep.main("any", "smoke", "0,1", jobs=2, store=str(tmp_path / "own"), dry_run=True, order="grid") == 0
     tail = "epochs=2,n_tasks=2,train_per_class=16"
+    lines = capsys.readouterr().out.splitlines()
     assert lines == [
         f"finished  naive til digits seed 0 {tail}",
-        f"to make   er til digits seed 0 {tail}  time unknown",
+        f"stopped   er til digits seed 0 {tail}  the loss is not finite (task 1, epoch 2)",
         f"to make   naive til digits seed 1 {tail}  60 min",
-        f"to make   er til digits seed 1 {tail}  time unknown",
-        "3 of 4 runs to make: about 1 h one after the other, 0.5 h with 2 side by side; "
-        "time unknown for 2: no similar run was measured",
+        f"to make   er til digits seed 1 {tail}  5 s",
+        f"to make   naive til digits seed 0 engine=avalanche,{tail}  time unknown",
+        "3 of 5 runs to make: about 60 min one after the other, 30 min with 2 side by side, 1 thread each; "
+        "time unknown for 1: no similar run was measured",
     ]
     assert files(tmp_path) == before
 
 
+def test_every_run_of_table_1_has_hours(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sweep, "committed", lambda: Store(tmp_path / "none"))
+    assert sweep.main("table1", "paper", "0", jobs=2, store=str(tmp_path), dry_run=True) == 0
+    *runs, last = capsys.readouterr().out.splitlines()
+    assert len(runs) == 58 and all(re.search(r"  [\d.]+ (s|min|h)$", line) for line in runs), runs
+    assert re.fullmatch(
+        r"58 of 58 runs to make: about \d+.\d h one after the other, \d+.\d h with 2 side by side, 1 thread each", last
+    )
+    hours = {line.split("  ")[1].strip(): line.split("  ")[-1] for line in runs}
+    assert hours["naive til cifar10 seed 0"] == "83 min"  # 10 epochs of 50,000 images, 100 a second
+    assert hours["cope cil cifar10 seed 0"] == "17 min"
+
+
+def test_the_cheapest_of_each_seed_comes_first():
+    runs = [
+        cm.Experiment(data, "cil", method, seed, "paper")
+        for seed in (3, 1)
+        for data, method in [("cifar10", "gem"), ("tiny-imagenet", "cope"), ("cifar10", "cope"), ("cifar10", "naive")]
+    ]
+    runs.insert(0, cm.Experiment("cifar10", "cil", "naive", 3, "paper", engine="avalanche"))
+    found = [(one.seed, one.dataset, one.method, one.engine) for one in sweep.ordered(runs, "value")]
+    wanted = [("cifar10", "cope"), ("cifar10", "naive"), ("tiny-imagenet", "cope"), ("cifar10", "gem")]
+    assert found[:4] == [(3, *one, "cmlib") for one in wanted] and found[5:] == [(1, *one, "cmlib") for one in wanted]
+    assert found[4] == (3, "cifar10", "naive", "avalanche")  # nobody knows
+    assert sweep.ordered(runs, "grid") == runs
+
+
+@pytest.mark.parametrize(
+    ("cores", "limit", "runs", "jobs", "threads"),
+    [
+        (2, "", 58, 2, 1),
+        (2, "", 1, 1, 2),
+        (2, "1", 1, 1, 1),
+        (4, "", 3, 3, 1),
+        (8, "", 3, 3, 2),
+        (8, "8", 20, 8, 1),
+        (1, "", 3, 1, 1),
+    ],
+)
+def test_as_many_runs_as_cores_have_one_thread_each(monkeypatch, cores, limit, runs, jobs, threads):
+    monkeypatch.setattr(sweep.joblib, "cpu_count", lambda: cores)
+    monkeypatch.setenv("OMP_NUM_THREADS", limit)
+    assert (sweep.usual_jobs(runs), sweep.usual_threads(jobs)) == (jobs, threads)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc's settings")
+def test_workers_get_their_threads_and_memory_settings_and_the_sweeps_niceness(monkeypatch):
+    """The runs of the other tests are made in such workers, and are bit for bit those made without."""
+    monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
+    slot = sweep.Slot(sweep.surroundings(2))
+    names = ("OMP_NUM_THREADS", "GLIBC_TUNABLES")
+    slot.give("x", lambda: (json.dumps([os.environ.get(name) for name in names]), str(os.nice(0))))
+    _, found, nice, _ = slot.future.result() and slot.take()
+    slot.end()
+    assert json.loads(found) == ["2", sweep.ALLOCATION] and int(nice) == os.nice(0)
+    monkeypatch.setenv("GLIBC_TUNABLES", "glibc.malloc.check=0")
+    assert sweep.surroundings(1) == {"OMP_NUM_THREADS": "1"}  # whoever sets it knows better
+
+
 def test_every_grid_can_be_previewed(tmp_path, capsys):
     for name in sweep.grids.names():
-        assert sweep.main(name, "paper", "0", store=str(tmp_path), dry_run=True) == 0
-    assert " runs to make" in capsys.readouterr().out
+        assert sweep.main(name, "paper", "0", store=str(tmp_path / "new"), dry_run=True) == 0
+    assert " runs to make" in capsys.readouterr().out and not files(tmp_path)
 
 
 # -- locks ----------------------------------------------------------------------------------------------------------------
@@ -259,7 +369,13 @@ def test_only_what_is_missing_is_made_and_interrupted_runs_go_on(tmp_path, monke
     assert sweep.main("any", "smoke", "0", jobs=1, store=str(own)) == 0
     out, err = capsys.readouterr()
     assert out == "4 runs: 2 made, 2 already there\n"
-    assert "any smoke: 4 of 4 runs, about 0 s left" in err.splitlines()
+    tail = "epochs=2,n_tasks=2,train_per_class=16"
+    said = [re.sub(r"\d+ s", "N s", line) for line in err.splitlines()]
+    assert said == [
+        f"any smoke: 2 of 4 runs, about N s left; now: naive til digits seed 1 {tail} (takes N s)",
+        f"any smoke: 3 of 4 runs, about N s left; now: er til digits seed 1 {tail} (takes N s)",
+        "any smoke: 4 of 4 runs",
+    ]
     assert {path: path.stat().st_mtime_ns for path in before} == before and len(files(own)) == 3 and is_clean(own)
     made = {(run.experiment["method"], run.seed): run for run in Store(own)}
     assert made["naive", 1].seconds_per_epoch[0] == [777.0, 777.0]  # the mark in the checkpoint
@@ -402,21 +518,72 @@ def test_twenty_kills_change_no_result(tmp_path):
 
 @pytest.mark.faults
 @pytest.mark.parametrize(
-    ("number", "send"), [(signal.SIGTERM, os.kill), (signal.SIGINT, os.killpg)], ids=["SIGTERM", "Ctrl-C, which all get"]
+    ("number", "send", "why"),
+    [(signal.SIGTERM, os.kill, "ended by SIGTERM"), (signal.SIGINT, os.killpg, "interrupted")],
+    ids=["SIGTERM", "Ctrl-C, which all get"],
 )
-def test_a_signal_leaves_a_clean_store(tmp_path, number, send):
-    """One run is finished before, one is in the middle."""
+def test_a_signal_leaves_a_clean_store_and_says_how_to_go_on(tmp_path, number, send, why):
+    """One run is finished before, one is in the middle; what is said before the first one ends, here and by --status."""
     store, out = tmp_path / "store", tmp_path / "out"
     stored(store, wanted(900)[1], 1.0)
     before = files(store)
     child = Child(store, 900, out)
     until(lambda: list(store.rglob("*.ckpt")))
-    workers = workers_of(child.pid)
+    workers, told = workers_of(child.pid), sweep.status(Store(store))
     send(child.pid, number)
     assert child.code() == 1 and not out.exists() and len(workers) == 1 and not any(map(sweep._is_alive, workers))
     (checkpoint,) = store.rglob("*.ckpt")
     assert files(store) == sorted([*before, checkpoint])
     assert torch.load(checkpoint, weights_only=True)["position"]["epoch"] >= 1
+    name = "naive til digits seed 0 epochs=900,n_tasks=2,train_per_class=16"
+    first, *_, last = out.with_suffix(".err").read_text().splitlines()
+    assert re.fullmatch(rf"sweep: 1 of 4 runs, about \d+ min left; now: {name} \(takes \d+ min\)", first)
+    assert re.fullmatch(
+        rf"sweep: 1 of 4 runs, about \d+ min left; now: {name} \(task 1 of 2, epoch \d+ of 900, takes \d+ min\)", told
+    )
+    assert last == f"sweep: 4 runs: 0 made, 1 already there, 3 left ({why}; the same command continues)"
+    assert sweep.status(Store(store)) == f"no sweep works on the store {store}"
+
+
+def test_status_of_a_dead_sweep(tmp_path, capsys):
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    state = {"title": "table1 paper", "process": child.pid, "host": sweep.socket.gethostname()}
+    dead, odd = tmp_path / f".sweep-{child.pid}.status", tmp_path / ".sweep-1.status"
+    dead.write_text(json.dumps(state))
+    odd.write_text("half")
+    assert cli.main(["sweep", "--status", "--store", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == "table1 paper: its process has died; the same command continues\n" and files(tmp_path) == [
+        odd
+    ]
+    assert cli.main(["sweep", "--status", "--store", str(tmp_path / "none")]) == 0
+    assert capsys.readouterr().out == f"no sweep works on the store {tmp_path / 'none'}\n"
+
+
+def test_on_a_terminal_progress_is_one_line_that_fits(monkeypatch, capsys):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "40")
+    made = sweep.Sweep([], Store("nowhere"), None, 1, "any")
+    made._say("x" * 100)
+    made._say("short")
+    made._say("failed: " + "y" * 50, keep=True)
+    assert capsys.readouterr().err == f"\r\x1b[K{'x' * 39}\r\x1b[Kshort\r\x1b[Kfailed: {'y' * 50}\n"
+
+
+def test_a_run_on_other_data_is_none(tmp_path):
+    """A run on a part of the data: the sweep makes the one on all of it, which the table says is missing."""
+    (one,) = wanted()[:1]
+    stored(tmp_path, one, 1.0, data={"digest": "apart", "rows": 700})
+    report = sweep.sweep([one], tmp_path, jobs=1)
+    assert (report.made, report.found) == (1, 0)
+    assert [run.data["digest"] for run in Store(tmp_path)] != ["apart"] and len(files(tmp_path)) == 2
+
+
+def test_a_run_that_stopped_is_said(tmp_path, capsys):
+    one = wanted()[0].but(lr=1e30)
+    report = sweep.sweep([one], tmp_path, jobs=1)
+    assert report.text().splitlines()[1].startswith("naive til digits seed 0 ") and report.made == 1
+    assert ": stopped: the loss is not finite (task 1, epoch 1)" in report.text()
 
 
 @pytest.mark.faults
