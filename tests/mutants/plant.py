@@ -73,7 +73,7 @@ def copy_of_cmlib(defect: Defect | None = None) -> Iterator[Path]:
     """A temporary folder with cmlib in it, with a defect or as it is; the book beside it is the real one."""
     with tempfile.TemporaryDirectory(prefix="cmlib-defect-") as name:
         folder = Path(name)
-        shutil.copytree(ROOT / "cmlib", folder / "cmlib", ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / "cmlib", folder / "cmlib")  # with what Python compiled: it fits as long as the times do
         (folder / "book").symlink_to(ROOT / "book")
         if defect is not None:
             path = folder / "cmlib" / defect.file
