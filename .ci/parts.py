@@ -136,7 +136,8 @@ def units() -> list[Result]:
 
 
 def stress() -> list[Result]:
-    return [pytest("tests", "-m", "slow"), command(sys.executable, "-m", "cmlib.cli", "bench", "ratios", "--json")]
+    defects = command(sys.executable, "tests/mutants/plant.py")
+    return [pytest("tests", "-m", "slow"), defects, command(sys.executable, "-m", "cmlib.cli", "bench", "ratios", "--json")]
 
 
 def notebooks() -> list[Result]:

@@ -40,6 +40,8 @@ def test_labels_follow_the_class_order():
         assert set(task.y.tolist()) == set(task.classes) == {2 * task.index, 2 * task.index + 1}
         originals = [data.y_train[row].item() for row in rows_of(task.x.float())]
         assert [order.index(k) for k in originals] == task.y.tolist()
+        originals = [data.y_test[row].item() for row in rows_of(task.test_x.float())]
+        assert [order.index(k) for k in originals] == task.test_y.tolist() and set(task.test_y.tolist()) == set(task.classes)
 
 
 def test_natural_order_for_seed_0():
@@ -98,13 +100,21 @@ def test_validation_split_is_a_fifth_of_the_training_images():
 
 
 def test_epochs_are_shuffled_anew_and_reproducibly():
-    scenario = Scenario(numbered(), n_tasks=2, seed=1)
+    """An order of its own for every epoch, task and seed, though two seeds may have the same images in a task."""
+    data = numbered()
+
+    def order(epoch, seed=1, index=0):
+        scenario = Scenario(data, n_tasks=1, seed=seed)
+        task = scenario.tasks[0]
+        return [row for x, _ in scenario.batches([(task.x, task.y, 16)], index, epoch) for row in rows_of(raw(scenario, x))]
+
+    orders = [order(0), order(1), order(0, index=1)]
+    scenario = Scenario(data, n_tasks=1, seed=1)
+    scenario.seed = 2  # the same images in the same places, so that the order alone can differ
     task = scenario.tasks[0]
-
-    def order(epoch):
-        return [row for x, _ in scenario.batches([(task.x, task.y, 16)], 0, epoch) for row in rows_of(raw(scenario, x))]
-
-    assert order(0) == order(0) and order(0) != order(1) and sorted(order(0)) == sorted(order(1))
+    orders.append([row for x, _ in scenario.batches([(task.x, task.y, 16)], 0, 0) for row in rows_of(raw(scenario, x))])
+    assert order(0) == orders[0] and len({tuple(one) for one in orders}) == 4
+    assert all(sorted(one) == sorted(orders[0]) for one in orders)
 
 
 def test_several_parts_fill_each_batch_in_their_shares():
