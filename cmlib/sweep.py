@@ -41,7 +41,8 @@ from cmlib import costs, datasets, engine, grids
 from cmlib.datasets import ImageData
 from cmlib.errors import CmlibError, OptionError, StoreError, check_name
 from cmlib.experiment import Experiment, identity
-from cmlib.store import FINISHED, Run, Store, committed, default_folder, write_atomically
+from cmlib.imagefiles import is_alive as _is_alive
+from cmlib.store import FINISHED, Run, Store, clear_parts, committed, default_folder, write_atomically
 
 BACKENDS = {"loky": "", "dask": "distributed", "ray": "ray"}  # and the package each needs beside joblib
 MADE, FOUND, HELD, FAILED, BROKEN = "made", "found", "held", "failed", "broken"  # how an attempt at a run ends
@@ -100,9 +101,7 @@ def _lock(place: Path) -> int | None:
 
 def clear(path: Path) -> None:
     """Remove what dead processes have left half-written beside a run's place; only whoever holds its lock may do so."""
-    for left in path.parent.glob(f".{path.stem}.*"):
-        if left.suffix[1:].isdigit() and not _is_alive(int(left.suffix[1:])):  # a name ends with its writer's number
-            left.unlink(missing_ok=True)
+    clear_parts(path)
     if path.is_file():
         path.with_suffix(".ckpt").unlink(missing_ok=True)  # its writer died between the result and this
 
@@ -117,29 +116,18 @@ def tidy(paths: Iterable[Path]) -> None:
                     clear(path)
 
 
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        return state not in "ZX"  # dead, but not yet buried
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True  # another user's, or no /proc here
-
-
 # -- in a worker ----------------------------------------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=1)
-def _images(dataset: str, data_root: str | None) -> ImageData:
-    return engine.load_data(Experiment(dataset), None, data_root)
+def _images(source: str, data_root: str | None) -> ImageData:
+    return datasets.load(source, data_root)
 
 
 def attempt(experiment: Experiment, store: str, data_root: str | None = None) -> tuple[str, str]:
     """Make one run, or say why not: how it ended and, when it failed, the reason in one line."""
     try:
-        data = _images(experiment.dataset, data_root)
+        data = _images(experiment.source, data_root)
         path = Store(store).path(experiment, data.digest)
         with claimed(path) as mine:
             if not mine:
@@ -200,7 +188,7 @@ class Times:
         for path in sorted(store.folder.rglob("seed*.json")):
             with suppress(StoreError, KeyError):  # a damaged file is no measurement; where it matters it is named
                 run = store.read(path)
-                if run.status == FINISHED and run.machine.get("device") == self.device:
+                if run.status == FINISHED and not run.other_data and run.machine.get("device") == self.device:
                     wanted = (self.cpu, self.threads_of(run.experiment["dataset"])) if self.cpu else (None, None)
                     alike = not self.cpu or (run.machine.get("cpu"), run.machine.get("threads")) == wanted
                     _keep(tables[0 if alike else 1], run.experiment, sum(map(sum, run.seconds_per_epoch)))
@@ -639,9 +627,8 @@ def _connected(backend: str, jobs: int) -> Iterator[None]:
 
 
 def find(experiment: Experiment, stores: Iterable[Store], digest: str | None = None) -> Run | None:
-    """The run of an experiment on these data (None: on any), from the first store that has it."""
-    runs = (run for store in stores for run in reversed(store.find(experiment)))
-    return next((run for run in runs if digest in (None, run.data.get("digest"))), None)
+    """The run of an experiment on these data (None: as `Store.find`), from the first store that has it."""
+    return next((found[-1] for store in stores if (found := store.find(experiment, digest))), None)
 
 
 def label(experiment: Experiment) -> str:
@@ -761,8 +748,9 @@ def sweep(
     check(shelf, data_root, jobs, backend, budget)
     shelf.check_writable()
     status(shelf)  # removes what dead sweeps have left
-    digests = {name: engine.load_data(Experiment(name), None, data_root).digest for name in {one.dataset for one in experiments}}
-    items = [Item(one, shelf.path(one, digests[one.dataset]), digests[one.dataset]) for one in experiments]
+    sources = {one.source: one for one in experiments}
+    digests = {source: engine.load_data(one, None, data_root).digest for source, one in sources.items()}
+    items = [Item(one, shelf.path(one, digests[one.source]), digests[one.source]) for one in experiments]
     made = Sweep(items, shelf, data_root, jobs, title)
     with _connected(backend, made.jobs):
         return made.work(backend, deadline)
