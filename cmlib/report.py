@@ -7,13 +7,14 @@ import os
 import re
 import signal
 import statistics
+import threading
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from joblib import Parallel, delayed
+from tqdm import tqdm
 
 from cmlib import board, errata, paper
 from cmlib.engine import run
@@ -33,7 +34,7 @@ def digits_rows(store: Store, seeds: Sequence[int], profile: str = "digits") -> 
     wanted = [Experiment("digits", scenario, method, seed, profile) for method, scenario in cells for seed in seeds]
     store.check_writable()
     jobs = min(len(wanted), os.cpu_count() or 1)  # digits take one core a run
-    runs = Parallel(jobs)(delayed(_run)(one, store) for one in wanted)
+    runs = Parallel(jobs)(delayed(_run)(one, store, os.getpid()) for one in wanted)
     rows = []
     for i, (method, scenario) in enumerate(cells):
         own = runs[len(seeds) * i : len(seeds) * (i + 1)]
@@ -42,10 +43,11 @@ def digits_rows(store: Store, seeds: Sequence[int], profile: str = "digits") -> 
     return rows
 
 
-def _run(experiment: Experiment, store: Store) -> Run:
-    """A run in a worker, which leaves Ctrl-C to its owner."""
-    with suppress(ValueError):  # a thread of the owner's is no worker
+def _run(experiment: Experiment, store: Store, owner: int) -> Run:
+    """A run in a worker, which leaves Ctrl-C to its owner and may be killed at any time."""
+    if os.getpid() != owner:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        tqdm.set_lock(threading.RLock())  # its usual one is shared between processes and outlives a killed one, with a warning
     return run(experiment, store=store)
 
 
