@@ -370,8 +370,6 @@ def figure(
 
     form = chosen(form, as_json, *figures.FORMS)
     check_folder("--out", out)
-    if record and check_name("figure", number, figures.FIGURES) not in ("3", "4"):
-        raise OptionError(f"--record is for figures 3 and 4: figure {number} shows no run of its own")
     printed, notes = figures.main(number, profile, out, paper_tables.stores_of(store), form, record)
     print(printed)
     if notes:

@@ -119,7 +119,7 @@ TABLE: list[tuple[list[str], list[str]]] = [
     (["table", "1", "--profile", "Paper"], ["Paper", "Did you mean 'paper'"]),
     (["table", "1", "--format", "xml"], ["xml", "latex"]),
     (["figure", "1", "--format", "svg"], ["svg", "files, json"]),
-    (["figure", "1", "--record"], ["--record is for figures 3 and 4"]),
+    (["figure", "1", "--record"], ["figure with snapshots '1'", "3, 4"]),
     (["claims", "--format", "csv"], ["csv", "text, md, json"]),
     (["errata", "--profile", "head"], ["head"]),
     (["sweep", "tabel1"], ["tabel1", "Did you mean 'table1'"]),
