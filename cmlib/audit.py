@@ -94,6 +94,8 @@ def audit(store: str | Path = "book/results", book: str | Path = "book") -> Audi
 def main(store: str | Path, book: str | Path, as_json: bool = False) -> int:
     """Print the audit, one line a problem and one of what was checked; 1 when there is a problem, else 0."""
     found = audit(store, book)
+    if not found.checked and not found.problems:
+        raise StoreError(f"{store} holds no result files and {book} no pages: there is nothing to audit")
     if as_json:
         rows = [{"file": where, "problem": what} for where, what in found.problems]
         print(json.dumps({"problems": rows, "checked": dict(found.checked)}))

@@ -22,13 +22,14 @@ from __future__ import annotations
 import copy
 import itertools
 import json
+import os
 import statistics
 import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -49,6 +50,7 @@ from cmlib.methods import METHODS, Method
 from cmlib.methods.base import Option
 from cmlib.methods.cm import CentroidsMatching
 from cmlib.nets import make_backbone, make_head
+from cmlib.profiles import PROFILES
 from cmlib.scenario import KINDS, PADDING, Scenario, Task
 
 BENCHES = ("step", "epoch", "pipeline", "methods", "ratios")
@@ -58,6 +60,9 @@ PER_CLASS = 100  # made-up training images of each class, where nothing else is 
 REPEATS = {"step": 10, "epoch": 10, "pipeline": 10, "methods": 3, "ratios": 20}
 SQUARE = 1536  # rows of the two matrices whose product stands for the machine's peak
 SUPPORT_CHUNK = 32  # images of the support set that the literal step passes at a time
+ALWAYS = ("repeats", "device", "threads")
+SINGLE = (*ALWAYS, "dataset", "images", "data_root", "profile", "train_per_class", "batch_size")
+HEEDED = {"epoch": (*SINGLE, "graphs"), "pipeline": SINGLE, "ratios": ALWAYS}  # settings by bench; the others heed all
 WORTH = {"step": "seconds_per_step", "methods": "seconds_per_epoch"}  # what a row of these two holds
 
 # What the ratios should be: ("at least" or "at most", value).
@@ -100,6 +105,8 @@ class Settings:
     def __post_init__(self) -> None:
         if self.dataset is not None and self.images is not None:
             raise OptionError("--dataset and --images exclude each other: give one of them")
+        if self.data_root is not None and self.dataset is None:
+            raise OptionError("--data-root is for --dataset: made-up images lie nowhere")
         check_name("size of images", self.size, IMAGES)
         check_name("scenario", self.scenario, (*KINDS, "both"))
         for method in self.methods:
@@ -107,8 +114,10 @@ class Settings:
         if not self.pairs():
             allowed = ", ".join(name for name, method in METHODS.items() if self.scenario in method.scenarios)
             raise OptionError(f"{', '.join(self.methods)}: does not work in scenario {self.scenario}; allowed: {allowed}")
-        for name in ("repeats", "threads"):
-            Option(1, "", int, low=1, optional=True).parse(name, getattr(self, name))
+        if self.profile is not None:
+            check_name("profile", self.profile, PROFILES)
+        for name, most in (("repeats", 1_000_000), ("threads", os.cpu_count() or 1)):
+            Option(1, "", int, low=1, high=most, optional=True).parse(name, getattr(self, name))
 
     @property
     def size(self) -> str:
@@ -451,7 +460,7 @@ def one_step(method: Method, task: Task, timer: Timer, step: Step | None = None)
 
 def measure(bench: str, asked: Settings) -> dict[str, Any]:
     """Run one of `BENCHES`; returns plain values, ready for JSON. OptionError or DataError, in one line."""
-    check_name("bench", bench, BENCHES)
+    check_heeded(bench, asked)
     device, repeats = engine.choose_device(asked.device), asked.repeats or REPEATS[bench]
     with _threads(asked.threads), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)  # Avalanche and the PIL transforms draw from the global generator
@@ -459,6 +468,16 @@ def measure(bench: str, asked: Settings) -> dict[str, Any]:
         found = TABLE[bench](asked, timer, repeats)
     machine = {"device": engine.device_name(device), "threads": asked.threads, "clock": timer.kind}
     return {"bench": bench, "repeats": repeats, **machine, "versions": engine.versions(), **found}
+
+
+def check_heeded(bench: str, asked: Settings) -> None:
+    """OptionError for an unknown bench, and for settings that have no say in this one."""
+    heeded = HEEDED.get(check_name("bench", bench, BENCHES))
+    usual = Settings()
+    for one in fields(asked):
+        if heeded is not None and one.name not in heeded and getattr(asked, one.name) != getattr(usual, one.name):
+            named = ", ".join(f"--{name.replace('_', '-')}" for name in heeded)
+            raise OptionError(f"bench {bench} does not heed --{one.name.replace('_', '-')}; it heeds: {named}")
 
 
 @contextmanager

@@ -1,25 +1,146 @@
 """The `cmlib` command: run, sweep, chapters, methods, datasets, doctor, bench, report, table, claims, errata, audit, export,
 publish.
 
-Bad input ends with exit code 2 and one line on stderr. `--json` prints one object on stdout and nothing else.
+Bad input ends with exit code 2 and one line on stderr; an interruption with exit code 1 and one line on how to go on.
+`--format json`, or `--json` for short, prints one object on stdout and nothing else.
 """
 
 from __future__ import annotations
 
+import codecs
+import errno
+import io
 import json
 import math
 import os
+import signal
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
-from cmlib.errors import CmlibError, OptionError
+from cmlib.errors import CmlibError, OptionError, check_name
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, help="Centroids Matching: runs, tables, book.")
+LONGEST = 1000  # letters of a message: what was typed may be of any length
+ANEW = "the same command begins anew"
+GOES_ON = {  # after an interruption, by command; the others have kept nothing
+    "run": "the training had not begun; the same command begins it",
+    "sweep": "what is finished is kept, the same command continues",
+    "report": "what is finished is kept, the same command continues",
+    "chapters": ANEW,
+    "figure": ANEW,
+    "publish": ANEW,
+    "tables": ANEW,
+}
+
+
+class Interrupted(Exception):
+    """Ctrl-C or SIGTERM, with what was kept and how to go on."""
+
+
+class Commands(TyperGroup):
+    """All commands. A KeyboardInterrupt is caught here: the parser around it would end in silence."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command that was asked for; Interrupted after Ctrl-C."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            what = GOES_ON.get(ctx.invoked_subcommand, f"nothing was kept, {ANEW}")
+            raise Interrupted(f"interrupted; {what}") from None
+
+
+class Command(TyperCommand):
+    """A command that takes an option once, no empty text, nothing that cannot be printed, and no option as a value."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments after a command; OptionError for what no command can mean."""
+        order = self.make_parser(ctx).parse_args(list(args))[2]
+        for param in order:
+            if order.count(param) > 1 and not getattr(param, "multiple", False):
+                raise OptionError(f"{_name_of(param)} is given twice")
+        rest = super().parse_args(ctx, args)
+        for param in self.params:
+            given = ctx.params.get(param.name)
+            for text in given if isinstance(given, list | tuple) else [given]:
+                if isinstance(text, str):
+                    _check_text(param, text)
+        return rest
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command, unless the folder with the data is none."""
+        root = ctx.params.get("data_root")
+        if root is not None and not Path(root).is_dir():
+            raise OptionError(f"--data-root {root} is no folder")
+        return super().invoke(ctx)
+
+
+class Spoken(Command):
+    """A command whose object holds the lines of its text."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; its lines as they come, or at its end as one object."""
+        if chosen(ctx.params["form"], ctx.params["as_json"], "text", "json") == "text":
+            return super().invoke(ctx)
+        with redirect_stdout(io.StringIO()) as said:
+            code = super().invoke(ctx)
+        print(json.dumps({"lines": said.getvalue().splitlines()}))
+        return code
+
+
+def _name_of(param: Any) -> str:
+    """`--seed` of an option, `NUMBER` of an argument."""
+    return str(param.opts[0] if param.param_type_name == "option" else param.metavar or param.name)
+
+
+def _check_text(param: Any, text: str) -> None:
+    name = _name_of(param)
+    if not text.strip():
+        raise OptionError(f"{name} is empty; expected: {param.help}")
+    if text.startswith("--"):
+        raise OptionError(f"{name} needs a value before {text}; expected: {param.help}")
+    if not text.isprintable():
+        raise OptionError(f"{name} {text!r}: line breaks and other control characters are not allowed")
+
+
+app = typer.Typer(cls=Commands, no_args_is_help=True)
+command, spoken = partial(app.command, cls=Command), partial(app.command, cls=Spoken)
 
 DataRoot = Annotated[str | None, typer.Option(help="Folder with the data sets (or set CMLIB_DATA).")]
+OutStore = Annotated[str | None, typer.Option("--store", help="Folder for results (default ./runs, or CMLIB_STORE).")]
+InStore = Annotated[str | None, typer.Option("--store", help="This store alone (default: ./runs and the committed runs).")]
+Form = Annotated[str | None, typer.Option("--format", help="text or json (default: text).")]
+PageForm = Annotated[str | None, typer.Option("--format", help="text, md or json (default: text).")]
+AsJson = Annotated[bool, typer.Option("--json", help="Short for --format json: one JSON object.")]
+
+
+def chosen(form: str | None, as_json: bool, *allowed: str) -> str:
+    """The format that --format or --json asks for, the first one when neither does; OptionError for another, or for two."""
+    if as_json and form not in (None, "json"):
+        raise OptionError(f"--json and --format {form} exclude each other: give one of them")
+    return "json" if as_json else check_name("format", form or allowed[0], allowed)
+
+
+def say(text: str, form: str, **content: Any) -> None:
+    """Print a text, unless it is empty, or (json) the content as one object."""
+    if form == "json" or text:
+        print(json.dumps(content, allow_nan=False) if form == "json" else text)
+
+
+@app.callback(invoke_without_command=True)
+def start(version: Annotated[bool, typer.Option("--version", help="Print the version and end.")] = False) -> None:
+    """Centroids Matching: runs, tables, book."""
+    if version:
+        from cmlib import __version__
+
+        print(f"cmlib {__version__}")
+        raise typer.Exit
 
 
 def parse_settings(settings: list[str]) -> dict[str, str]:
@@ -35,7 +156,7 @@ def parse_settings(settings: list[str]) -> dict[str, str]:
     return pairs
 
 
-@app.command()
+@command()
 def run(
     dataset: Annotated[str, typer.Option(help="digits, cifar10, cifar100, tiny-imagenet, or a folder of images.")] = "digits",
     scenario: Annotated[str, typer.Option(help="til (task known at test time) or cil.")] = "til",
@@ -45,29 +166,47 @@ def run(
     preset: Annotated[str, typer.Option(help="default; text: the paper's to the letter; july22, head: its code.")] = "default",
     set_: Annotated[list[str] | None, typer.Option("--set", help="An option of the experiment, name=value; repeatable.")] = None,
     data_root: DataRoot = None,
-    store: Annotated[str | None, typer.Option(help="Folder for results (default ./runs, or CMLIB_STORE).")] = None,
+    store: OutStore = None,
     engine: Annotated[str, typer.Option(help="cmlib, or avalanche: the same run through the Avalanche library.")] = "cmlib",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda.")] = "auto",
     graphs: Annotated[bool, typer.Option(help="On CUDA: replay recorded steps.")] = True,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    form: Form = None,
+    as_json: AsJson = False,
 ) -> None:
     """Make one run, load it when the store has it, continue it when it was interrupted."""
     from cmlib import engine as engines
     from cmlib import store as stores
     from cmlib.experiment import FIELDS, Experiment
 
+    form = chosen(form, as_json, "text", "json")
     settings = parse_settings(set_ or [])
     for name in (*FIELDS, "preset"):
         if name in settings:
             raise OptionError(f"--set {name}=...: this is an option of its own, --{name}")
     experiment = Experiment(dataset, scenario, method, seed, profile, engine, preset, **settings)
     folder = Path(store) if store else stores.default_folder()
-    progress = False if as_json else None
-    made = engines.run(experiment, None, data_root, folder, device, progress, graphs)
-    if as_json:
-        print(json.dumps(made.summary(), allow_nan=False))
-        return
-    print(_describe(made))
+    progress = False if form == "json" else None
+    images = engines.load_data(experiment, None, data_root)
+    try:
+        made = engines.run(experiment, images, None, folder, device, progress, graphs)
+    except KeyboardInterrupt:
+        raise Interrupted(_standing(experiment, images, folder)) from None
+    say(_describe(made), form, **made.summary())
+
+
+def _standing(experiment: Any, images: Any, folder: Path) -> str:
+    """Where an interrupted run stands, and how to go on."""
+    from cmlib.engine import Checkpoint
+    from cmlib.store import Store
+
+    shelf = Store(folder)
+    if shelf.path(experiment, images.digest).is_file():
+        return "interrupted after the run was stored; the same command prints it"
+    position = Checkpoint.of(shelf, experiment, images).position()
+    if position is None:
+        return f"interrupted in the first epoch; nothing was kept, {ANEW}"
+    done = f"task {position.task + 1}, epoch {position.epoch} of {experiment.epochs}"
+    return f"interrupted after {done}; the same command continues"
 
 
 def _describe(made: Any) -> str:
@@ -88,8 +227,8 @@ def _describe(made: Any) -> str:
     return "\n".join(lines + [f"note: {note}" for note in made.notes])
 
 
-@app.command()
-def methods(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False) -> None:
+@command()
+def methods(form: Form = None, as_json: AsJson = False) -> None:
     """List the methods: scenarios, source, options with their defaults."""
     from cmlib.experiment import COMMON
     from cmlib.methods import METHODS
@@ -97,7 +236,7 @@ def methods(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON
     def options(table: dict[str, Any]) -> dict[str, Any]:
         return {name: {"default": o.default, "allowed": o.allowed(), "help": o.help} for name, o in table.items()}
 
-    if as_json:
+    if chosen(form, as_json, "text", "json") == "json":
         listed = {
             name: {"title": m.title, "summary": m.summary, "source": m.source, "scenarios": m.scenarios}
             | {"options": options(m.options), "defaults": m.defaults}
@@ -116,21 +255,19 @@ def methods(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON
         print(f"    {option}={str(o.default).lower():<16} {o.help} ({o.allowed()})")
 
 
-@app.command()
-def datasets(data_root: DataRoot = None, as_json: Annotated[bool, typer.Option("--json")] = False) -> None:
+@command()
+def datasets(data_root: DataRoot = None, form: Form = None, as_json: AsJson = False) -> None:
     """List the data sets and where each was found."""
     from cmlib import datasets as data
 
+    form = chosen(form, as_json, "text", "json")
     rows = data.describe(data_root)
-    if as_json:
-        print(json.dumps(rows))
-        return
-    for row in rows:
-        print("  ".join(f"{key}: {value}" for key, value in row.items()))
+    text = "\n".join("  ".join(f"{key}: {value}" for key, value in row.items()) for row in rows)
+    say(text, form, datasets=rows)
 
 
-@app.command()
-def doctor(data_root: DataRoot = None, store: Annotated[str | None, typer.Option()] = None) -> None:
+@spoken()
+def doctor(data_root: DataRoot = None, store: OutStore = None, form: Form = None, as_json: AsJson = False) -> None:
     """Say whether this machine is fit: versions, device, data, store, and a short training."""
     import torch
 
@@ -139,6 +276,8 @@ def doctor(data_root: DataRoot = None, store: Annotated[str | None, typer.Option
     from cmlib import store as stores
     from cmlib.experiment import Experiment
 
+    folder = Path(store) if store else stores.default_folder()
+    stores.Store(folder).check_writable()
     for name, version in engine.versions().items():
         print(f"ok    {name} {version}")
     device = engine.device_name(engine.choose_device("auto"))
@@ -151,114 +290,128 @@ def doctor(data_root: DataRoot = None, store: Annotated[str | None, typer.Option
     for row in data.describe(data_root):
         found = row["where"] != "not found"
         print(f"{'ok  ' if found else 'none'}  data set {row['name']}: {row['where']}")
-    folder = Path(store) if store else stores.default_folder()
-    stores.Store(folder).check_writable()
     print(f"ok    store {folder} can be written")
     made = engine.run(Experiment(profile="smoke", method="naive"), progress=False)
     speed = made.data["train_rows_used"] / sum(sum(task) for task in made.seconds_per_epoch)
     print(f"ok    training: {speed:.0f} digits images a second")
 
 
-@app.command()
+@command()
 def bench(
-    what: Annotated[str, typer.Argument(help="step, epoch, pipeline, methods or ratios.")],
+    what: Annotated[str, typer.Argument(metavar="WHAT", help="step, epoch, pipeline, methods or ratios.")],
     dataset: Annotated[str | None, typer.Option(help="A data set or a folder; default: made-up images.")] = None,
     images: Annotated[str | None, typer.Option(help="Size of made-up images: 32x32 or 8x8.")] = None,
     methods: Annotated[str | None, typer.Option(help="Methods, separated by commas; default: all.")] = None,
     scenario: Annotated[str, typer.Option(help="til, cil or both.")] = "both",
     profile: Annotated[str | None, typer.Option(help="smoke, digits, mini or paper.")] = None,
-    train_per_class: Annotated[int | None, typer.Option(min=2, help="Training images a class.")] = None,
-    batch_size: Annotated[int, typer.Option(min=2, help="Samples a batch.")] = 32,
+    train_per_class: Annotated[int | None, typer.Option(min=2, max=10_000, help="Training images a class.")] = None,
+    batch_size: Annotated[int, typer.Option(min=2, max=100_000, help="Samples a batch.")] = 32,
     repeats: Annotated[int | None, typer.Option(help="Rounds, or timed epochs or steps.")] = None,
     threads: Annotated[int, typer.Option(help="Threads of torch.")] = 1,
     graphs: Annotated[bool, typer.Option(help="On CUDA, replay recorded steps.")] = True,
     data_root: DataRoot = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda.")] = "auto",
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    form: Form = None,
+    as_json: AsJson = False,
 ) -> None:
     """Measure how long steps, epochs and batches take, beside Avalanche, a bare loop and a literal CM step."""
     from cmlib import bench as benches
 
-    names = tuple(name.strip() for name in methods.split(",") if name.strip()) if methods else ()
+    form = chosen(form, as_json, "text", "json")
+    names = tuple(name.strip() for name in methods.split(",")) if methods else ()
     benches.main(
-        what, as_json, dataset=dataset, images=images, data_root=data_root, methods=names, scenario=scenario, profile=profile,
-        train_per_class=train_per_class, batch_size=batch_size, repeats=repeats, device=device, threads=threads, graphs=graphs,
+        what, form == "json", dataset=dataset, images=images, data_root=data_root, methods=names, scenario=scenario,
+        profile=profile, train_per_class=train_per_class, batch_size=batch_size, repeats=repeats, device=device,
+        threads=threads, graphs=graphs,
     )  # fmt: skip
 
 
-@app.command()
+@command()
 def report(
-    store: Annotated[str | None, typer.Option(help="Folder with results (default ./runs, or CMLIB_STORE).")] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Seeds of the digits table, from 0 on.")] = 1,
+    store: OutStore = None,
+    seeds: Annotated[str, typer.Option(help="Seeds of the digits table, as in 0-4 or 0,2.")] = "0",
     profile: Annotated[str, typer.Option(help="Profile of the digits table: digits or smoke.")] = "digits",
+    form: Form = None,
+    as_json: AsJson = False,
 ) -> None:
     """Print two tables: digits, measured on this machine; CIFAR-10, the paper's values beside the committed runs."""
     from cmlib import report as reports
     from cmlib import store as stores
+    from cmlib import sweep as sweeps
 
-    folder = Path(store) if store else stores.default_folder()
-    print(reports.digits_table(stores.Store(folder), seeds, profile))
-    print()
-    print(reports.cifar10_table([stores.Store(folder), stores.committed()]))
+    form = chosen(form, as_json, "text", "json")
+    shelf = stores.Store(store or stores.default_folder())
+    digits = reports.digits_rows(shelf, sweeps.parse_seeds(seeds), check_name("profile", profile, ("digits", "smoke")))
+    cifar10 = reports.cifar10_rows([shelf, stores.committed()])
+    say(f"{reports.digits_table(digits)}\n\n{reports.cifar10_table(cifar10)}", form, digits=digits, cifar10=cifar10)
 
 
-@app.command()
+@command()
 def table(
-    number: Annotated[str, typer.Argument(help="1 to 6, as in the paper.")],
+    number: Annotated[str, typer.Argument(metavar="NUMBER", help="1 to 6, as in the paper.")],
     profile: Annotated[str, typer.Option(help="smoke, digits, mini or paper.")] = "digits",
-    form: Annotated[str, typer.Option("--format", help="text, md, csv, latex or json.")] = "text",
-    store: Annotated[str | None, typer.Option(help="This store alone (default: ./runs and the committed runs)")] = None,
+    form: Annotated[str | None, typer.Option("--format", help="text, md, csv, latex or json (default: text).")] = None,
+    store: InStore = None,
+    as_json: AsJson = False,
 ) -> None:
     """Print a table of the paper, ours beside its values: mean, deviation, number of runs, verdict."""
     from cmlib import tables as paper_tables
 
+    form = chosen(form, as_json, *paper_tables.FORMATS)
     print(paper_tables.render(paper_tables.table(number, profile, paper_tables.stores_of(store)), form))
 
 
-@app.command()
+@command()
 def figure(
-    number: Annotated[str, typer.Argument(help="1, 2a, 2b, 3 or 4, as in the paper.")],
+    number: Annotated[str, typer.Argument(metavar="NUMBER", help="1, 2a, 2b, 3 or 4, as in the paper.")],
     profile: Annotated[str, typer.Option(help="smoke, digits, mini or paper.")] = "digits",
     out: Annotated[str, typer.Option(help="Folder for the picture (.svg, .png) and its numbers (.csv).")] = "figures",
-    form: Annotated[str, typer.Option("--format", help="files, or json: print the numbers and write nothing.")] = "files",
-    store: Annotated[str | None, typer.Option(help="This store alone (default: ./runs and the committed runs)")] = None,
+    form: Annotated[
+        str | None, typer.Option("--format", help="files, or json: print the numbers and write nothing (default: files).")
+    ] = None,
+    store: InStore = None,
     record: Annotated[bool, typer.Option("--record", help="Figures 3, 4: make the run they show when it is missing.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Draw a figure of the paper from stored runs; its paths go to stdout, what to know about it to stderr."""
     from cmlib import figures
     from cmlib import tables as paper_tables
 
+    form = chosen(form, as_json, *figures.FORMS)
+    check_folder("--out", out)
     printed, notes = figures.main(number, profile, out, paper_tables.stores_of(store), form, record)
     print(printed)
     if notes:
         print(notes, file=sys.stderr)
 
 
-@app.command()
+@command()
 def claims(
     profile: Annotated[str, typer.Option(help="smoke, digits, mini or paper.")] = "digits",
-    form: Annotated[str, typer.Option("--format", help="text, md or json.")] = "text",
-    store: Annotated[str | None, typer.Option(help="This store alone (default: ./runs and the committed runs)")] = None,
+    form: PageForm = None,
+    store: InStore = None,
+    as_json: AsJson = False,
 ) -> None:
     """Print the paper's empirical sentences, each with a test that decides it: on the paper's own numbers, and on the runs."""
     from cmlib import claims as sentences
 
-    print(sentences.show(profile, form, store))
+    print(sentences.show(profile, chosen(form, as_json, "text", "md", "json"), store))
 
 
-@app.command()
+@command()
 def errata(
     profile: Annotated[str, typer.Option(help="smoke, digits, mini or paper.")] = "digits",
-    form: Annotated[str, typer.Option("--format", help="text, md or json.")] = "text",
-    store: Annotated[str | None, typer.Option(help="This store alone (default: ./runs and the committed runs)")] = None,
+    form: PageForm = None,
+    store: InStore = None,
+    as_json: AsJson = False,
 ) -> None:
     """Print where the paper and its released code part, what is done here, and what the other reading changes: measured."""
     from cmlib import errata as points
 
-    print(points.show(profile, form, store))
+    print(points.show(profile, chosen(form, as_json, "text", "md", "json"), store))
 
 
-@app.command()
+@spoken()
 def sweep(
     grid: Annotated[str | None, typer.Argument(help="table1 to table6, or another grid, as figure2a.")] = None,
     profile: Annotated[str, typer.Option(help="smoke, digits, mini or paper.")] = "digits",
@@ -268,6 +421,8 @@ def sweep(
     budget: Annotated[float | None, typer.Option(help="Seconds after which everything stops, to be continued later.")] = None,
     store: Annotated[str | None, typer.Option(help="Folder for results (default ./runs, or CMLIB_STORE).")] = None,
     data_root: DataRoot = None,
+    form: Form = None,
+    as_json: AsJson = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the runs and the hours they may take.")] = False,
     order: Annotated[str, typer.Option(help="value: of each seed the cheapest first; grid: as the table lists them.")] = "value",
     status: Annotated[bool, typer.Option("--status", help="Only say how far the sweeps on the store are.")] = False,
@@ -281,7 +436,7 @@ def sweep(
     return sweeps.main(grid, profile, seeds, jobs, backend, budget, store, data_root, dry_run, order, status)
 
 
-@app.command()
+@command()
 def chapters(
     profile: Annotated[str | None, typer.Option(help="smoke, digits, mini or paper (default: as each chapter sets it).")] = None,
     only: Annotated[str | None, typer.Option(help="Chapters by number, as in 4,5 (default: all).")] = None,
@@ -291,85 +446,177 @@ def chapters(
     jobs: Annotated[int | None, typer.Option(help="Chapters side by side (default: one a core).")] = None,
     out: Annotated[str, typer.Option(help="Folder for the executed notebooks and the report.")] = "_build/executed",
     recompute: Annotated[bool, typer.Option("--recompute", help="Make stored runs again: -p recompute=true.")] = False,
+    form: Form = None,
+    as_json: AsJson = False,
 ) -> int:
     """Run chapters of the book with other parameters, through papermill; exit code 1 when one failed."""
     from cmlib import chapters as book
 
-    return book.main(profile, only, parameter or [], jobs, out, recompute)
+    if chosen(form, as_json, "text", "json") == "text":
+        return book.main(profile, only, parameter or [], jobs, out, recompute)
+    with redirect_stdout(sys.stderr):
+        code = book.main(profile, only, parameter or [], jobs, out, recompute)
+    print(json.dumps(json.loads((Path(out) / book.REPORT[0]).read_text(encoding="utf-8"))))
+    return code
 
 
-@app.command()
+@command()
 def publish(
-    source: Annotated[str, typer.Argument(help="A store, or one result file.")] = "runs",
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="A store, or one result file.")] = "runs",
     target: Annotated[str, typer.Option(help="Where the committed results lie.")] = "book/results",
+    form: Form = None,
+    as_json: AsJson = False,
 ) -> None:
     """Validate results and copy them to the committed ones."""
     from cmlib import report as reports
 
-    for path in reports.publish(Path(source), Path(target)):
-        print(path)
+    form = chosen(form, as_json, "text", "json")
+    if not Path(target).is_dir():
+        raise OptionError(f"--target {target} is no folder; run this in a checkout of the book, or name its results")
+    paths = [str(path) for path in reports.publish(Path(source), Path(target))]
+    say("\n".join(paths), form, published=paths)
 
 
-@app.command()
+@command()
 def audit(
     store: Annotated[str, typer.Option(help="Folder with results.")] = "book/results",
     book: Annotated[str, typer.Option(help="Folder with the book's pages.")] = "book",
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    form: Form = None,
+    as_json: AsJson = False,
 ) -> int:
     """Check that every number of the book comes from a run that fits its own description; exit code 1 when one does not."""
     from cmlib import audit as audits
 
-    return audits.main(store, book, as_json)
+    return audits.main(store, book, chosen(form, as_json, "text", "json") == "json")
 
 
-@app.command()
+@command()
 def export(
-    form: Annotated[str | None, typer.Option("--format", help="csv or parquet (default: by the end of --out, else csv).")] = None,
-    out: Annotated[str | None, typer.Option(help="The file to write; without it CSV goes to stdout.")] = None,
+    form: Annotated[
+        str | None, typer.Option("--format", help="csv, parquet or json (default: by the end of --out, else csv).")
+    ] = None,
+    out: Annotated[str | None, typer.Option(help="The file to write, .csv, .parquet or .json; without it stdout.")] = None,
     store: Annotated[str | None, typer.Option(help="Folder with results (default ./runs, or CMLIB_STORE).")] = None,
     cells: Annotated[bool, typer.Option("--cells", help="One row a measured accuracy instead of one a run.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Write all runs of a store as one tidy table."""
     from cmlib import export as exports
     from cmlib import store as stores
 
-    print(exports.export(store or stores.default_folder(), out, form, cells), end="")
+    kind = chosen(form, as_json, *exports.FORMATS) if form or as_json else None
+    print(exports.export(store or stores.default_folder(), out, kind, cells), end="")
 
 
-@app.command(hidden=True)
-def tables(folder: Annotated[str, typer.Argument()] = "book") -> None:
+@command(hidden=True)
+def tables(
+    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="Folder with the book's pages.")] = "book",
+    form: Form = None,
+    as_json: AsJson = False,
+) -> None:
     """Fill the tables in the book's pages from the committed runs."""
     from cmlib import report as reports
 
-    for page in reports.refresh_tables(Path(folder)):
-        print(page)
+    form = chosen(form, as_json, "text", "json")
+    if not Path(folder).is_dir():
+        raise OptionError(f"there is no folder {folder} with the book's pages")
+    pages = [str(page) for page in reports.refresh_tables(Path(folder))]
+    say("\n".join(pages), form, pages=pages)
 
 
-@app.command(hidden=True)
-def picture(target: Annotated[str, typer.Argument()] = "book/_static/readme.png") -> None:
+@command(hidden=True)
+def picture(
+    target: Annotated[str, typer.Argument(metavar="FILE", help="The .png to write.")] = "book/_static/readme.png",
+    form: Form = None,
+    as_json: AsJson = False,
+) -> None:
     """Draw the README's picture from the committed runs."""
     from cmlib import report as reports
 
-    print(reports.readme_picture(Path(target)))
+    form = chosen(form, as_json, "text", "json")
+    if Path(target).is_dir() or Path(target).suffix != ".png":
+        raise OptionError(f"{target}: expected the name of a .png file")
+    drawn = str(reports.readme_picture(Path(target)))
+    say(drawn, form, picture=drawn)
+
+
+# -- around every command ---------------------------------------------------------------------------------------------------
+
+
+def check_folder(name: str, folder: str) -> None:
+    """OptionError when a folder to be written can be none, before any work is done for it."""
+    path = Path(folder).absolute()
+    standing = next(one for one in (path, *path.parents) if one.exists())
+    if not standing.is_dir():
+        raise OptionError(f"{name} {folder}: {'this' if standing == path else standing} is a file, not a folder")
+
+
+def _escaped(error: UnicodeError) -> tuple[str, int]:
+    """What a console cannot show as JSON writes it: then an object stays one."""
+    assert isinstance(error, UnicodeEncodeError)
+    return json.dumps(error.object[error.start : error.end])[1:-1], error.end
+
+
+def _fit_console() -> None:
+    """Let nothing that is printed fail on a console that is not UTF-8."""
+    codecs.register_error("cmlib", _escaped)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):
+            stream.reconfigure(errors="cmlib")
+
+
+@contextmanager
+def _stoppable() -> Iterator[None]:
+    """SIGTERM ends a command as Ctrl-C does."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _carry_out(arguments: list[str] | None) -> int:
+    """Do what the arguments say; the exit code."""
+    with _stoppable():
+        try:
+            result = app(arguments, prog_name="cmlib", standalone_mode=False)
+            sys.stdout.flush()
+            return result if isinstance(result, int) else 0
+        except OSError as error:
+            if error.filename is None and error.errno in (errno.ENOSPC, errno.EPIPE, errno.EIO):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or what is left fails again at the end
+                raise CmlibError(f"cannot write the output: {error.strerror}") from None
+            raise
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Entry point; returns the exit code: 0, 1 for an interruption, 2 for bad input."""
+    _fit_console()
+    code = 2
     try:
-        result = app(arguments, standalone_mode=False)
-        return result if isinstance(result, int) else 0
+        return _carry_out(arguments)
     except CmlibError as error:
         message = str(error)
-    except (KeyboardInterrupt, typer.Abort):
-        print("interrupted; the same command continues", file=sys.stderr)
-        return 1
+    except (Interrupted, KeyboardInterrupt, typer.Abort) as error:
+        code, message = 1, str(error) or f"interrupted; {ANEW}"
+    except OSError as error:
+        message = f"{error.filename}: {error.strerror}" if error.filename else str(error)
     except Exception as error:
         if not hasattr(error, "format_message"):  # what the parser of the command line raises
             raise
         message = error.format_message()
     if message:  # empty when the help was asked for by giving no arguments
-        print("cmlib: " + " ".join(message.split()), file=sys.stderr)
-    return 2
+        print("cmlib: " + _one_line(message), file=sys.stderr)
+    return code
+
+
+def _one_line(message: str) -> str:
+    """A message as one line that can be printed, however long or strange what was typed."""
+    line = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in " ".join(message.split()))
+    return line if len(line) <= LONGEST else f"{line[: LONGEST // 2]} ... {line[-LONGEST // 2 :]}"
 
 
 if __name__ == "__main__":

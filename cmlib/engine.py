@@ -217,6 +217,12 @@ class Checkpoint:
             return None
         return Position(**unsealed(self.path.read_bytes(), torch.device("cpu"))["position"])
 
+    def position(self) -> Position | None:
+        """How far the run came that this checkpoint holds; None when there is none."""
+        if self.path is None or not self.path.is_file():
+            return None
+        return Position(**torch.load(self.path, map_location="cpu", weights_only=True)["position"])
+
     def resume(self, method: Method) -> tuple[Position, Any]:
         """Put a method, its optimizer and the position where the checkpoint stands; (start, None) when there is none."""
         if self.path is None or not self.path.is_file():
@@ -319,7 +325,7 @@ def choose_device(device: str) -> torch.device:
         chosen = torch.device(device)
     except RuntimeError:
         raise OptionError(f"unknown device '{device}'; allowed: auto, cpu, cuda, cuda:0, ...") from None
-    if chosen.type not in ("cpu", "cuda"):
+    if chosen.type not in ("cpu", "cuda") or (chosen.type == "cpu" and chosen.index):
         raise OptionError(f"unknown device '{device}'; allowed: auto, cpu, cuda, cuda:0, ...")
     if chosen.type == "cuda" and (chosen.index or 0) >= torch.cuda.device_count():
         raise OptionError(f"device '{device}' is not present on this machine; allowed: auto, cpu")

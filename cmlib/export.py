@@ -1,7 +1,8 @@
-"""All runs of a store as one tidy table: a row a run, or a row a measured accuracy; CSV or Parquet."""
+"""All runs of a store as one tidy table: a row a run, or a row a measured accuracy; CSV, Parquet or JSON."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from io import BytesIO
 from pathlib import Path
@@ -11,23 +12,23 @@ from cmlib.audit import metrics_of
 from cmlib.errors import OptionError, StoreError, check_name
 from cmlib.store import Run, Store, write_atomically
 
-FORMATS = ("csv", "parquet")
+FORMATS = ("csv", "parquet", "json")
 WHO = ("id", "dataset", "scenario", "method", "engine", "profile", "seed")
 
 
 def export(store: str | Path, out: str | Path | None = None, kind: str | None = None, cells: bool = False) -> str:
-    """Write all runs of a store as one table, `csv` or `parquet` (unsaid: by the end of `out`, else csv).
+    """Write all runs of a store as one table: `csv`, `parquet` or `json`, an object whose `rows` have values only where there
+    are some. Unsaid, the end of `out` decides, which must not name another one; without `out` it is csv.
 
     One row a run: who it is, every option, accuracy, bwt, bwt_final, learning_accuracy (percent; empty for a run that
     stopped), steps, seconds, retained (scalars, in all and by what they are), formula, status, data, versions, date.
     cells: one row a measured accuracy instead: after_task, on_task (from 1 on), accuracy, task_known (told at test time).
-    Returns the CSV when there is no `out`, else a line on what was written. Errors: StoreError, OptionError.
+    Returns the CSV or JSON when there is no `out`, else a line on what was written. Errors: StoreError, OptionError.
     """
     path = Path(out) if out else None
-    kind = kind or ("parquet" if path is not None and path.suffix == ".parquet" else "csv")
-    check_name("format", kind, FORMATS)
-    if path is None and kind == "parquet":
-        raise OptionError("--format parquet needs --out FILE: it is not text")
+    kind = _kind(path, kind)
+    if not Path(store).is_dir():
+        raise StoreError(f"there is no store {store}")
     runs = list(Store(store))
     if not runs:
         raise StoreError(f"{store} holds no result files")
@@ -37,6 +38,20 @@ def export(store: str | Path, out: str | Path | None = None, kind: str | None = 
         return content.decode()
     write_atomically(path, content)
     return f"{path}: {len(rows)} rows, {len(runs)} runs\n"
+
+
+def _kind(path: Path | None, kind: str | None) -> str:
+    """The format, from its name and that of the file; OptionError when they part, or for neither."""
+    ending = path.suffix.removeprefix(".").lower() if path else ""
+    if path is not None and path.is_dir():
+        raise OptionError(f"--out {path} is a folder; name a file in it, as {path / 'runs.csv'}")
+    if path is not None and (ending not in FORMATS if kind is None else ending in FORMATS and ending != kind):
+        wanted = f".{kind}" if kind in FORMATS else ", ".join(f".{name}" for name in FORMATS)
+        raise OptionError(f"--out {path}: expected a name that ends in {wanted}" + ("" if kind else ", or --format"))
+    kind = check_name("format", kind or ending or FORMATS[0], FORMATS)
+    if path is None and kind == "parquet":
+        raise OptionError("--format parquet needs --out FILE: it is not text")
+    return kind
 
 
 def _who(run: Run) -> dict[str, Any]:
@@ -72,6 +87,8 @@ def _table_bytes(rows: Sequence[dict[str, Any]], kind: str) -> bytes:
     """A table as a file: a column for every name, empty where a row has none; whole numbers stay whole."""
     import pandas
 
+    if kind == "json":
+        return (json.dumps({"rows": rows}, allow_nan=False) + "\n").encode()
     columns = {}
     for name in dict.fromkeys(_in_order(rows)):
         values = [row.get(name) for row in rows]

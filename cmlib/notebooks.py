@@ -117,7 +117,7 @@ def _one_chapter(name: str, found: Sequence[Path]) -> Path:
     if name.endswith(".ipynb") and Path(name).is_file():
         return Path(name)
     for path in found:
-        if name in (path.name, path.stem) or (name.isdigit() and path.name.startswith(f"{int(name):02d}_")):
+        if name in (path.name, path.stem) or (name.isdecimal() and len(name) < 3 and path.name.startswith(f"{int(name):02d}_")):
             return path
     if not found:
         raise OptionError(ABSENT)

@@ -5,62 +5,97 @@ from __future__ import annotations
 import math
 import os
 import re
+import signal
 import statistics
+import threading
 from collections.abc import Sequence
+from dataclasses import asdict
 from glob import escape
 from pathlib import Path
 from typing import Any
 
 from joblib import Parallel, delayed
+from tqdm import tqdm
 
 from cmlib import board, errata, paper
 from cmlib.engine import run
 from cmlib.errors import StoreError
 from cmlib.experiment import ENGINES, Experiment
 from cmlib.methods import METHODS
+from cmlib.paper import Printed
 from cmlib.store import REPEATS, Run, Store, committed, write_atomically, write_checksums
 
+NAMES = ("accuracy", "bwt_final")
+Row = dict[str, Any]  # plain values, ready for JSON
 
-def digits_table(store: Store, seeds: int = 1, profile: str = "digits") -> str:
-    """Every method on the digits images, run now unless the store has it."""
+
+def digits_rows(store: Store, seeds: Sequence[int], profile: str = "digits") -> list[Row]:
+    """Every method on the digits images, run now unless the store has it: a row each, with one value a seed."""
     cells = paper.cells()
-    wanted = [Experiment("digits", scenario, method, seed, profile) for method, scenario in cells for seed in range(seeds)]
+    wanted = [Experiment("digits", scenario, method, seed, profile) for method, scenario in cells for seed in seeds]
+    store.check_writable()
     jobs = min(len(wanted), os.cpu_count() or 1)  # digits take one core a run
-    runs = Parallel(jobs)(delayed(run)(one, store=store) for one in wanted)
-    rows = [
-        (scenario, METHODS[method].title, *_columns(runs[seeds * i : seeds * (i + 1)]))
-        for i, (method, scenario) in enumerate(cells)
+    runs = Parallel(jobs)(delayed(_run)(one, store, os.getpid()) for one in wanted)
+    rows = []
+    for i, (method, scenario) in enumerate(cells):
+        own = runs[len(seeds) * i : len(seeds) * (i + 1)]
+        seconds = [sum(map(sum, one.seconds_per_epoch)) for one in own]
+        rows.append({"scenario": scenario, "method": METHODS[method].title, **_values(own), "seconds": seconds})
+    return rows
+
+
+def _run(experiment: Experiment, store: Store, owner: int) -> Run:
+    """A run in a worker, which leaves Ctrl-C to its owner and may be killed at any time."""
+    if os.getpid() != owner:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        tqdm.set_lock(threading.RLock())  # its usual one is shared between processes and outlives a killed one, with a warning
+    return run(experiment, store=store)
+
+
+def _values(runs: Sequence[Run]) -> dict[str, list[float | None]]:
+    """Accuracy and bwt_final of each run; None for a run that stopped."""
+    summaries = [one.summary() for one in runs]
+    return {name: [summary[name] for summary in summaries] for name in NAMES}
+
+
+def digits_table(rows: Sequence[Row]) -> str:
+    """The rows of `digits_rows` as text."""
+    lines = [
+        (row["scenario"], row["method"], *(_mean(row[name]) for name in NAMES), f"{statistics.fmean(row['seconds']):.1f}")
+        for row in rows
     ]
-    table = paper.text_table(("scenario", "method", "accuracy", "bwt_final", "seconds"), rows)
+    table = paper.text_table(("scenario", "method", *NAMES, "seconds"), lines)
     return f"Digits, measured on this machine (percent)\n{table}"
 
 
-def _columns(runs: Sequence[Run]) -> tuple[str, str, str]:
-    seconds = [sum(sum(task) for task in one.seconds_per_epoch) for one in runs]
-    return (
-        paper.mean_and_spread([one.accuracy for one in runs]),
-        paper.mean_and_spread([one.bwt_final for one in runs]),
-        f"{sum(seconds) / len(seconds):.1f}",
-    )
+def _mean(values: Sequence[float | None]) -> str:
+    finite = [value for value in values if value is not None]
+    return paper.mean_and_spread(finite, len(values) - len(finite))
 
 
-def cifar10_table(stores: Sequence[Store]) -> str:
-    """CIFAR-10: the paper's printed values, runs with the paper's settings, and smaller runs, labelled as such."""
+def cifar10_rows(stores: Sequence[Store]) -> list[Row]:
+    """CIFAR-10: the paper's printed values, runs with the paper's settings, and smaller runs (`mini`), one row a method."""
     rows = []
     for method, scenario in paper.cells():
         printed = [paper.table1().get(("cifar10", scenario, method, metric)) for metric in ("accuracy", "bwt")]
+        stated = {name: asdict(one) if one else None for name, one in zip(("accuracy", "bwt"), printed, strict=True)}
         full = Experiment("cifar10", scenario, method)
-        small = Experiment("cifar10", scenario, method, profile="mini")
-        ours, smaller = _found(stores, full), _found(stores, small)
-        texts = [paper.mean_and_spread([getattr(one, name) for one in runs]) for runs in (ours, smaller) for name in NAMES]
-        rows.append((scenario, METHODS[method].title, *(paper.printed(value) for value in printed), *texts))
+        ours, mini = (_values(_found(stores, one)) for one in (full, full.but(profile="mini")))
+        rows.append({"scenario": scenario, "method": METHODS[method].title, "paper": stated, "ours": ours, "mini": mini})
+    return rows
+
+
+def cifar10_table(rows: Sequence[Row]) -> str:
+    """The rows of `cifar10_rows` as text, the smaller runs labelled as such."""
+    lines = []
+    for row in rows:
+        printed = [paper.printed(Printed(**one) if one else None) for one in row["paper"].values()]
+        ours = [_mean(row[part][name]) for part in ("ours", "mini") for name in NAMES]
+        lines.append((row["scenario"], row["method"], *printed, *ours))
     header = ["scenario", "method", "accuracy: paper", "bwt: paper", "accuracy: ours", "bwt_final: ours"]
     header += ["accuracy: ours, mini", "bwt_final: ours, mini"]
     note = "ours, mini: 500 training images a class and 5 epochs instead of 5,000 and 10; not comparable with the paper"
-    return f"CIFAR-10 (percent)\n{paper.text_table(header, rows)}\n{note}"
-
-
-NAMES = ("accuracy", "bwt_final")
+    return f"CIFAR-10 (percent)\n{paper.text_table(header, lines)}\n{note}"
 
 
 def _found(stores: Sequence[Store], experiment: Experiment) -> list[Run]:

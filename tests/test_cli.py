@@ -1,12 +1,24 @@
-"""The command line: what it prints, and that bad input is one line, exit code 2, and nothing written."""
+"""The command line: what it prints, that bad input is one line, exit code 2, and nothing written, and what Ctrl-C says."""
 
+import importlib
+import io
 import json
+import multiprocessing
+import os
+import signal
 import subprocess
 import sys
+import time
+import tomllib
+from pathlib import Path
 
 import pytest
+import typer
 
-from cmlib import cli
+import cmlib as cm
+from cmlib import cli, engine, report, store
+
+ROOT = Path(__file__).parents[1]
 
 QUICK = ["run", "--profile", "smoke", "--method", "naive"]
 
@@ -134,3 +146,227 @@ def test_exit_code_of_the_process_and_no_traceback():
     command = [sys.executable, "-m", "cmlib.cli", "run", "--set", "lam=-1"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2 and done.stderr.count("\n") == 1 and done.stdout == ""
+
+
+# -- interruptions --------------------------------------------------------------------------------------------------------
+
+MOMENTS = {  # the epoch in which a run of two epochs a task is interrupted, and what is said
+    1: "interrupted in the first epoch; nothing was kept, the same command begins anew",
+    2: "interrupted after task 1, epoch 1 of 2; the same command continues",
+    3: "interrupted after task 1, epoch 2 of 2; the same command continues",
+    6: "interrupted after task 3, epoch 1 of 2; the same command continues",
+}
+SMALL = [*QUICK, "--set", "epochs=2", "--set", "train_per_class=4"]
+
+
+def interrupting(function, number, after):
+    """A function that is interrupted: the call of this number, when it is done or half done."""
+    calls = []
+
+    def half_done(*arguments, **named):
+        calls.append(1)
+        if len(calls) < after:
+            return function(*arguments, **named)
+        os.kill(os.getpid(), number)
+        time.sleep(10)
+        os._exit(99)  # the signal was ignored
+
+    return half_done
+
+
+def in_child(folder, arguments, prepare=lambda: None):
+    """Exit code, stdout and stderr of a command in a child process that has the default handlers, whoever started us."""
+
+    def body():
+        os.chdir(folder)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        sys.stdout, sys.stderr = ((folder / name).open("w", encoding="utf-8") for name in ("out", "err"))
+        prepare()
+        code = cli.main([str(argument) for argument in arguments])
+        sys.stdout.flush(), sys.stderr.flush()
+        os._exit(code)
+
+    child = multiprocessing.get_context("fork").Process(target=body)
+    child.start()
+    child.join(120)
+    return child.exitcode, (folder / "out").read_text(encoding="utf-8"), (folder / "err").read_text(encoding="utf-8")
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(
+    ("epoch", "number"), zip(MOMENTS, [signal.SIGINT, signal.SIGTERM] * 2, strict=True), ids=lambda one: str(int(one))
+)
+def test_an_interrupted_run_says_where_it_stands_and_goes_on(tmp_path, epoch, number):
+    arguments = [*SMALL, "--store", tmp_path / "store", "--json"]
+
+    def prepare():
+        engine.train_epoch = interrupting(engine.train_epoch, number, epoch)
+
+    code, out, err = in_child(tmp_path, arguments, prepare)
+    assert (code, out, err) == (1, "", f"cmlib: {MOMENTS[epoch]}\n")
+    kept = [path.suffix for path in (tmp_path / "store").rglob("*") if path.is_file()]
+    assert kept == ([".ckpt"] if epoch > 1 else [])
+
+
+@pytest.mark.faults
+def test_the_same_command_after_an_interruption_ends_as_if_undisturbed(tmp_path, capsys):
+    def prepare():
+        engine.train_epoch = interrupting(engine.train_epoch, signal.SIGINT, 4)
+
+    in_child(tmp_path, [*SMALL, "--store", tmp_path / "cut"], prepare)
+    results = [json.loads(call(capsys, *SMALL, "--store", tmp_path / name, "--json")[1]) for name in ("cut", "whole")]
+    assert results[0]["R"] == results[1]["R"] and not list(tmp_path.rglob("*.ckpt"))
+
+
+INTERRUPTED = {  # where each of the other commands is interrupted, and what it says
+    "methods": (["methods"], "cmlib.cli", "chosen", "nothing was kept"),
+    "datasets": (["datasets"], "cmlib.datasets", "describe", "nothing was kept"),
+    "doctor": (["doctor", "--json"], "cmlib.engine", "run", "nothing was kept"),
+    "bench": (["bench", "ratios"], "cmlib.bench", "made_up", "nothing was kept"),
+    "report": (["report", "--profile", "smoke"], "cmlib.report", "Parallel", "what is finished is kept"),
+    "table": (["table", "1"], "cmlib.grids", "load", "nothing was kept"),
+    "figure": (["figure", "1"], "cmlib.figures", "draw", "begins anew"),
+    "claims": (["claims"], "cmlib.claims", "judge", "nothing was kept"),
+    "errata": (["errata"], "cmlib.errata", "measure", "nothing was kept"),
+    "sweep": (["sweep", "table1", "--profile", "smoke"], "cmlib.sweep", "tidy", "what is finished is kept"),
+    "chapters": (["chapters", "--only", "1"], "cmlib.chapters", "_run_all", "what has ended is in"),
+    "publish": (["publish", "store", "--target", "."], "cmlib.report", "publish", "begins anew"),
+    "audit": (["audit"], "cmlib.audit", "audit", "nothing was kept"),
+    "export": (["export"], "cmlib.export", "export", "nothing was kept"),
+}
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("name", INTERRUPTED)
+def test_every_command_says_that_it_was_interrupted(tmp_path, name):
+    arguments, module, function, words = INTERRUPTED[name]
+    place = importlib.import_module(module)
+
+    def prepare():
+        os.environ["CMLIB_STORE"] = str(tmp_path / "store")
+        setattr(place, function, interrupting(getattr(place, function), signal.SIGTERM if name == "sweep" else signal.SIGINT, 1))
+
+    code, out, err = in_child(tmp_path, arguments, prepare)
+    assert (code, out) == (1, "") and err.count("\n") == 1 and err.startswith("cmlib: interrupted; ") and words in err
+
+
+# -- one command line -----------------------------------------------------------------------------------------------------
+
+
+def commands():
+    """Every command of the command line, by name, hidden ones too."""
+    return typer.main.get_command(cli.app).commands
+
+
+def test_the_version(capsys):
+    assert call(capsys, "--version") == (0, f"cmlib {cm.__version__}\n", "")
+    assert metadata()["project"]["version"] == cm.__version__
+
+
+def metadata():
+    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def test_completion_of_commands_and_options(capsys, monkeypatch):
+    """What the shell asks for when the tabulator is pressed."""
+    for words, wanted in [("cmlib ", {"run", "sweep", "table"}), ("cmlib run --da", {"--dataset", "--data-root"})]:
+        monkeypatch.setenv("_CMLIB_COMPLETE", "complete_bash")
+        monkeypatch.setenv("COMP_WORDS", words)
+        monkeypatch.setenv("COMP_CWORD", str(len(words.split(" ")) - 1))
+        with pytest.raises(SystemExit) as ended:
+            cli.main([])
+        assert ended.value.code in (0, None) and wanted <= set(capsys.readouterr().out.split())
+    options = {text for param in typer.main.get_command(cli.app).params for text in param.opts}
+    assert {"--install-completion", "--show-completion", "--version"} <= options
+
+
+def test_every_option_and_argument_has_a_help_text():
+    silent = [(name, param.name) for name, one in commands().items() for param in one.params if not (param.help or "").strip()]
+    assert silent == [] and all((one.help or "").strip() for one in commands().values())
+
+
+@pytest.mark.parametrize("name", commands())
+def test_every_command_has_both_ways_to_ask_for_json(name):
+    options = {text: param for param in commands()[name].params for text in param.opts}
+    assert "json" in options["--format"].help and options["--json"].is_flag
+    assert "text" in options["--format"].help or name in ("figure", "export")
+
+
+JSON = {  # what is printed quickly, and a key of its object
+    "methods": ("methods",),
+    "datasets": ("datasets",),
+    "table 6": ("rows", "tau"),
+    "claims": ("claims",),
+    "errata": ("errata",),
+    "figure 1": ("rows", "alt"),
+    "export": ("rows",),
+    "sweep table6 --dry-run": ("lines",),
+    "doctor": ("lines",),
+}
+
+
+@pytest.mark.parametrize("line", JSON)
+def test_json_is_one_object_whichever_way_it_is_asked_for(capsys, tmp_path, monkeypatch, line):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CMLIB_STORE", str(store.committed().folder if line == "export" else tmp_path / "runs"))
+    monkeypatch.setattr(engine, "run", lambda *_, **__: Quick)
+    for words in (["--json"], ["--format", "json"]):
+        code, out, err = call(capsys, *line.split(), *words)
+        made = json.loads(out)
+        assert code == 0 and err == "" and out.count("\n") == 1 and set(JSON[line]) <= set(made)
+
+
+class Quick:
+    """As much of a run as `doctor` looks at."""
+
+    data, seconds_per_epoch = {"train_rows_used": 30}, [[1.0]]
+
+
+def test_seeds_are_a_list(capsys, tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(report, "digits_rows", lambda shelf, seeds, profile: asked.append(seeds) or [])
+    for text, seeds in [("0-2", [0, 1, 2]), ("0,3", [0, 3]), ("3", [3])]:
+        code, out, _ = call(capsys, "report", "--seeds", text, "--store", tmp_path, "--json")
+        assert code == 0 and asked.pop() == seeds and set(json.loads(out)) == {"digits", "cifar10"}
+
+
+def test_the_end_of_a_file_decides_what_export_writes(capsys, tmp_path):
+    folder = store.committed().folder
+    for name, first in [("runs.csv", b"id,dataset"), ("runs.parquet", b"PAR1"), ("runs.json", b'{"rows": [{"id"')]:
+        code, out, _ = call(capsys, "export", "--store", folder, "--out", tmp_path / name)
+        assert code == 0 and "rows" in out and (tmp_path / name).read_bytes().startswith(first)
+    assert json.loads(call(capsys, "export", "--store", folder, "--json")[1]) == json.loads((tmp_path / "runs.json").read_text())
+
+
+# -- the console ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252", "utf-8"])
+def test_any_console_can_show_a_table(monkeypatch, tmp_path, encoding):
+    """`±` and `→` are escaped as JSON does where they cannot be shown, so that an object stays one."""
+    monkeypatch.setenv("CMLIB_STORE", str(tmp_path))
+    for words in (["report", "--profile", "smoke", "--store", tmp_path], ["claims", "--json"], ["table", "1", "--format", "x→"]):
+        out, err = (io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="strict") for _ in range(2))
+        monkeypatch.setattr(sys, "stdout", out)
+        monkeypatch.setattr(sys, "stderr", err)
+        monkeypatch.setattr(report, "digits_rows", lambda *_: [])
+        code = cli.main([str(word) for word in words])
+        out.flush(), err.flush()
+        text = [stream.buffer.getvalue().decode(encoding) for stream in (out, err)]
+        if words[0] == "claims":
+            assert code == 0 and json.loads(text[0])["claims"]
+        elif words[0] == "report":
+            assert code == 0 and ("92.72 \\u00b1 1.33" if encoding == "ascii" else "92.72 ± 1.33") in text[0]
+        else:
+            assert code == 2 and ("x→" if encoding == "utf-8" else "x\\u2192") in text[1]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+def test_a_full_disk_under_the_output_is_one_line(monkeypatch, capsys):
+    with open("/dev/full", "w") as full:
+        kept = os.dup(full.fileno())
+        monkeypatch.setattr(sys, "stdout", full)
+        code = cli.main(["methods", "--json"])
+        os.close(kept)
+    assert code == 2 and capsys.readouterr().err == "cmlib: cannot write the output: No space left on device\n"

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from cmlib.scenario import Part, Scenario, Task
 
 
+LARGEST = 2**63 - 1  # what torch takes as a whole number
+
+
 @dataclass(frozen=True)
 class Option:
     """One option of an experiment: its default, what it means, and which values are possible.
@@ -55,6 +58,8 @@ class Option:
         if self.choices:
             return check_name(name, value, self.choices)
         parsed = self._typed(value)
+        if self.kind is int and parsed is not None and abs(parsed) > LARGEST:
+            raise OptionError(f"{name}={value} is impossible; allowed: whole numbers up to {LARGEST}")
         if parsed is None or (self.kind is not bool and not self._in_range(parsed)):
             raise OptionError(f"{name}={value} is impossible; allowed: {self.allowed()}")
         return parsed
@@ -67,7 +72,7 @@ class Option:
             return None
         try:
             return self.kind(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             return None
 
     def _in_range(self, value: float) -> bool:

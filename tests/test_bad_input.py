@@ -1,0 +1,213 @@
+"""Bad input over all commands: one line on stderr, exit code 2, nothing printed, nothing written, nothing trained."""
+
+import time
+
+import pytest
+
+from cmlib import bench, chapters, cli, engine, report, sweep
+
+pytestmark = pytest.mark.faults
+
+HUGE, VAST = "9" * 30, "9" * 5000
+RUN = ["run", "--profile", "smoke", "--method", "naive"]
+
+# Arguments, and words that the one line must hold. {file}: a file; {folder}: an empty folder; {gone}: nothing is there.
+TABLE: list[tuple[list[str], list[str]]] = [
+    # a command, or none
+    (["rum"], ["rum", "run"]),
+    (["table"], ["NUMBER"]),
+    (["bench"], ["WHAT"]),
+    (["--verson"], ["--verson", "--version"]),
+    (["methods", "cm"], ["cm"]),
+    (["run", "table1"], ["table1"]),
+    # empty texts
+    (["run", "--profile", ""], ["--profile is empty", "smoke, digits, mini or paper"]),
+    (["run", "--store", ""], ["--store is empty", "./runs"]),
+    (["run", "--data-root", ""], ["--data-root is empty"]),
+    (["run", "--dataset", "  "], ["--dataset is empty", "cifar10"]),
+    (["run", "--seed", ""], ["--seed is empty"]),
+    (["run", "--device", ""], ["--device is empty", "cuda"]),
+    (["run", "--set", ""], ["--set is empty", "name=value"]),
+    (["datasets", "--data-root", ""], ["--data-root is empty"]),
+    (["doctor", "--store", ""], ["--store is empty"]),
+    (["bench", "step", "--profile", ""], ["--profile is empty"]),
+    (["bench", "", "--threads", "1"], ["WHAT is empty", "step, epoch"]),
+    (["report", "--store", ""], ["--store is empty"]),
+    (["report", "--seeds", ""], ["--seeds is empty", "0-4"]),
+    (["table", ""], ["NUMBER is empty", "1 to 6"]),
+    (["table", "1", "--store", ""], ["--store is empty"]),
+    (["figure", "1", "--out", ""], ["--out is empty"]),
+    (["claims", "--profile", ""], ["--profile is empty"]),
+    (["errata", "--format", ""], ["--format is empty"]),
+    (["sweep", "table1", "--store", ""], ["--store is empty"]),
+    (["sweep", "table1", "--seeds", ""], ["--seeds is empty"]),
+    (["chapters", "--out", ""], ["--out is empty"]),
+    (["chapters", "--only", ""], ["--only is empty"]),
+    (["publish", ""], ["SOURCE is empty"]),
+    (["audit", "--book", ""], ["--book is empty"]),
+    (["export", "--out", ""], ["--out is empty"]),
+    # an option where its value is missing, given twice, or against another
+    (["run", "--store", "--json"], ["--store needs a value", "--json"]),
+    (["run", "--seed", "1", "--seed", "2"], ["--seed is given twice"]),
+    (["run", "--graphs", "--no-graphs"], ["--graphs is given twice"]),
+    (["table", "1", "--format", "md", "--format", "csv"], ["--format is given twice"]),
+    (["export", "--store", "{folder}", "--store", "{folder}"], ["--store is given twice"]),
+    (["claims", "--format", "md", "--json"], ["--json and --format md exclude each other"]),
+    (["run", "--format", "text", "--json"], ["--json and --format text exclude each other"]),
+    (["table", "1"] * 2, ["table"]),
+    # letters that no name has
+    (["run", "--store", "a\nb"], ["--store", "line breaks"]),
+    (["run", "--dataset", "digits\n"], ["--dataset", "line breaks"]),
+    (["run", "--set", "lam=0.1\nlr=1"], ["--set", "line breaks"]),
+    (["table", "1\n"], ["NUMBER", "line breaks"]),
+    (["figure", "1", "--out", "a\0b"], ["--out", "control characters"]),
+    (["export", "--out", "\x1b[31m.csv"], ["--out", "\\x1b"]),
+    (["run", "--dataset", "\udcff"], ["--dataset", "control characters"]),
+    (["run", "--dataset", "ｄｉｇｉｔｓ"], ["ｄｉｇｉｔｓ", "allowed: digits"]),
+    (["run", "--profile", "smöke"], ["smöke", "Did you mean 'smoke'"]),
+    (["bench", "step", "--methods", "cm，er"], ["cm，er"]),
+    # numbers
+    (["run", "--seed", "nan"], ["seed=nan", "whole number"]),
+    (["run", "--seed", "inf"], ["seed=inf"]),
+    (["run", "--seed", "1e400"], ["seed=1e400"]),
+    (["run", "--seed", "1.5"], ["seed=1.5"]),
+    (["run", "--seed", HUGE], [f"seed={HUGE}", "up to 9223372036854775807"]),
+    (["run", "--seed", str(2**64)], ["seed=18446744073709551616", "up to 9223372036854775807"]),
+    (["run", "--seed", VAST], ["seed=999", "..."]),
+    ([*RUN, "--set", f"epochs={HUGE}"], ["epochs=", "up to 9223372036854775807"]),
+    ([*RUN, "--set", "epochs=inf"], ["epochs=inf"]),
+    ([*RUN, "--set", "lr=1e400"], ["lr=1e400"]),
+    ([*RUN, "--set", f"n_tasks={HUGE}"], ["n_tasks="]),
+    ([*RUN, "--set", f"train_per_class={HUGE}"], ["train_per_class="]),
+    (["bench", "step", "--repeats", "-1"], ["repeats=-1"]),
+    (["bench", "step", "--repeats", HUGE], ["repeats="]),
+    (["bench", "step", "--threads", "0"], ["threads=0"]),
+    (["bench", "step", "--threads", "99999"], ["threads=99999"]),
+    (["bench", "step", "--train-per-class", "-1"], ["--train-per-class"]),
+    (["bench", "step", "--train-per-class", HUGE], ["--train-per-class"]),
+    (["bench", "step", "--batch-size", "nan"], ["--batch-size"]),
+    (["bench", "step", "--batch-size", HUGE], ["--batch-size"]),
+    (["report", "--seeds", "-1"], ["--seeds -1", "0-4"]),
+    (["report", "--seeds", "4-0"], ["--seeds 4-0", "backwards"]),
+    (["report", "--seeds", "nan"], ["--seeds nan"]),
+    (["report", "--seeds", HUGE], ["--seeds"]),
+    (["sweep", "table1", "--seeds", "0;1"], ["--seeds 0;1"]),
+    (["sweep", "table1", "--jobs", "0"], ["--jobs 0"]),
+    (["sweep", "table1", "--jobs", "few"], ["--jobs"]),
+    (["chapters", "--jobs", "0"], ["--jobs 0"]),
+    (["chapters", "--only", "99"], ["no chapter '99'"]),
+    (["chapters", "--only", VAST], ["no chapter"]),
+    (["chapters", "--only", "4,,5"], ["--only 4,,5"]),
+    (["table", "0"], ["unknown table '0'"]),
+    (["table", "--", "-1"], ["unknown table '-1'"]),
+    (["table", "7"], ["unknown table '7'"]),
+    (["figure", "2"], ["unknown figure '2'", "2a"]),
+    # names
+    (["run", "--device", "cpu:7"], ["cpu:7", "auto, cpu"]),
+    (["run", "--device", "cuda:-1"], ["cuda:-1"]),
+    (["run", "--engine", "torch"], ["torch", "cmlib, avalanche"]),
+    (["run", "--preset", "july"], ["july", "Did you mean 'july22'"]),
+    (["run", "--format", "csv"], ["csv", "text, json"]),
+    (["methods", "--format", "md"], ["md", "text, json"]),
+    (["bench", "step", "--methods", ","], ["unknown method ''"]),
+    (["bench", "step", "--methods", "cm,,er"], ["unknown method ''"]),
+    (["bench", "step", "--device", "cpu:7"], ["cpu:7"]),
+    (["bench", "ratios", "--methods", "cm"], ["bench ratios does not heed --methods"]),
+    (["bench", "epoch", "--scenario", "cil"], ["bench epoch does not heed --scenario"]),
+    (["bench", "step", "--data-root", "{folder}"], ["--data-root is for --dataset"]),
+    (["report", "--profile", "paper"], ["paper", "digits, smoke"]),
+    (["table", "1", "--profile", "Paper"], ["Paper", "Did you mean 'paper'"]),
+    (["table", "1", "--format", "xml"], ["xml", "latex"]),
+    (["figure", "1", "--format", "svg"], ["svg", "files, json"]),
+    (["figure", "1", "--record"], ["figure with snapshots '1'", "3, 4"]),
+    (["claims", "--format", "csv"], ["csv", "text, md, json"]),
+    (["errata", "--profile", "head"], ["head"]),
+    (["sweep", "tabel1"], ["tabel1", "Did you mean 'table1'"]),
+    (["sweep", "table1", "--backend", "slurm"], ["slurm", "loky"]),
+    (["chapters", "--profile", "nan"], ["nan", "smoke"]),
+    (["chapters", "--only", "4", "-p", "seed"], ["-p seed", "name=value"]),
+    (["export", "--format", "xlsx"], ["xlsx", "csv, parquet, json"]),
+    (["export", "--format", "parquet"], ["--out"]),
+    (["export", "--out", "x.xlsx"], ["x.xlsx", ".csv, .parquet, .json", "--format"]),
+    (["export", "--out", "x.parquet", "--format", "csv"], ["x.parquet", ".csv"]),
+    # files and folders
+    (["run", "--dataset", "{file}"], ["work/file"]),
+    (["run", "--data-root", "{file}"], ["--data-root", "is no folder"]),
+    (["run", "--data-root", "{gone}"], ["--data-root", "is no folder"]),
+    ([*RUN, "--store", "{file}"], ["cannot write to the store"]),
+    ([*RUN, "--store", "a" * 5000], ["name too long"]),
+    (["datasets", "--data-root", "{gone}"], ["is no folder"]),
+    (["doctor", "--data-root", "{file}"], ["is no folder"]),
+    (["doctor", "--store", "{file}"], ["cannot write to the store"]),
+    (["bench", "step", "--dataset", "{file}"], ["work/file"]),
+    (["report", "--profile", "smoke", "--store", "{file}"], ["cannot write to the store"]),
+    (["table", "1", "--store", "{file}"], ["there is no store"]),
+    (["table", "1", "--store", "{gone}"], ["there is no store"]),
+    (["table", "1", "--store", "a" * 5000], ["name too long"]),
+    (["figure", "3", "--store", "{gone}"], ["there is no store"]),
+    (["figure", "3", "--record", "--profile", "smoke", "--store", "{folder}", "--out", "{file}"], ["--out", "is a file"]),
+    (["figure", "1", "--out", "{file}/x"], ["--out", "is a file"]),
+    (["claims", "--store", "{file}"], ["there is no store"]),
+    (["errata", "--store", "{gone}"], ["there is no store"]),
+    (["chapters", "--only", "1", "--out", "{file}"], ["--out", "exists"]),
+    (["publish", "{folder}"], ["--target book/results is no folder", "checkout"]),
+    (["publish", "{folder}", "--target", "{folder}"], ["holds no result files"]),
+    (["publish", "{gone}", "--target", "{folder}"], ["holds no result files"]),
+    (["publish", "{file}", "--target", "{folder}"], ["is not a result file"]),
+    (["audit"], ["there is no store book/results"]),
+    (["audit", "--store", "{folder}", "--book", "{file}"], ["no folder"]),
+    (["audit", "--store", "{folder}", "--book", "{folder}"], ["nothing to audit"]),
+    (["export", "--store", "{file}"], ["there is no store"]),
+    (["export", "--store", "{folder}"], ["holds no result files"]),
+    (["export", "--store", "{folder}", "--out", "{folder}"], ["is a folder", "runs.csv"]),
+    (["tables", "{gone}"], ["no folder"]),
+    (["picture", "{folder}"], [".png"]),
+]  # fmt: skip
+
+
+def trained(*_, **__):
+    raise AssertionError("something is trained")
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder with a file and an empty folder, the working folder of the call; whatever would train raises."""
+    work = tmp_path / "work"
+    (work / "folder").mkdir(parents=True)
+    (work / "file").write_text("no result, no folder, no images")
+    monkeypatch.chdir(work)
+    monkeypatch.setenv("CMLIB_STORE", str(work / "store"))
+    monkeypatch.setenv("CMLIB_CACHE", str(work / "cache"))
+    monkeypatch.setattr(engine, "train_epoch", trained)
+    monkeypatch.setattr(report, "Parallel", trained)
+    monkeypatch.setattr(bench, "interleave", trained)
+    monkeypatch.setattr(bench, "train_epoch", trained)
+    monkeypatch.setattr(chapters, "_run_all", trained)
+    monkeypatch.setattr(sweep.Sweep, "work", trained)
+    return work
+
+
+@pytest.mark.parametrize(("arguments", "words"), TABLE, ids=[" ".join(arguments)[:60] for arguments, _ in TABLE])
+def test_bad_input_is_one_line_and_nothing_else(arguments, words, folder, capsys):
+    names = {"{file}": "file", "{folder}": "folder", "{gone}": "gone"}
+    for name, place in names.items():
+        arguments = [text.replace(name, str(folder / place)) for text in arguments]
+    before, started = sorted(folder.rglob("*")), time.process_time()
+    code = cli.main(arguments)
+    seconds = time.process_time() - started
+    out, err = capsys.readouterr()
+    assert (code, out) == (2, ""), err
+    assert err.startswith("cmlib: ") and err.endswith("\n") and err[:-1].isprintable(), err
+    assert [word for word in words if word not in err] == [], err
+    assert "Traceback" not in err and len(err) < 1100
+    assert sorted(folder.rglob("*")) == before
+    assert seconds < 3  # with the imports of a command; nothing is done besides
+
+
+def test_how_many_were_tried(capsys, record_property):
+    commands = {arguments[0] for arguments, _ in TABLE}
+    record_property("bad inputs tried", len(TABLE))
+    with capsys.disabled():
+        print(f"\nbad inputs tried: {len(TABLE)}, over {len(commands)} commands")
+    assert len(TABLE) >= 60 and len({str(row) for row in TABLE}) == len(TABLE)
+    assert {one.callback.__name__ for one in cli.app.registered_commands} <= commands
