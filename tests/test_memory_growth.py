@@ -6,17 +6,12 @@ which rise and fall with the allocator's habits. `python tests/test_memory_growt
 
 from __future__ import annotations
 
-import csv
 import ctypes
 import gc
-import sys
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
-import pytest
-import torch
-from tiny import arrays, tiny_nets
+from tiny import arrays
 
 from cmlib import engine
 from cmlib.engine import Position
@@ -33,7 +28,8 @@ class Use(ctypes.Structure):
     """`struct mallinfo2` of glibc, in bytes."""
 
     _fields_ = [
-        (name, ctypes.c_size_t) for name in "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()
+        (name, ctypes.c_size_t)
+        for name in ["arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"]
     ]
 
 

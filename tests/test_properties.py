@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, note, settings
+from hypothesis import HealthCheck, Phase, given, note, settings
 from hypothesis import strategies as st
 from tiny import arrays, tiny_nets
 
@@ -29,10 +29,18 @@ from cmlib.methods.base import Option
 from cmlib.store import Store
 
 PAIRS = [(name, scenario) for name, cls in METHODS.items() for scenario in cls.scenarios]
-QUICK = settings(max_examples=3, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-LONG = settings(QUICK, max_examples=60, derandomize=False, print_blob=True)
+QUICK = settings(
+    max_examples=3,
+    derandomize=True,
+    deadline=None,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.generate],
+)
+LONG = settings(QUICK, max_examples=60, derandomize=False, print_blob=True, phases=[Phase.generate, Phase.shrink])
 FREE = ("epochs", "n_tasks", "train_per_class", "eval_split")  # chosen here, the same way for all methods
-WHOLE = {"batch_size": (2, 5), "support_size": (2, 6), "memory_size": (3, 9), "embedding_size": (2, 6), "support_chunk": (1, 4)}
+WHOLE = {"batch_size": (2, 5), "support_size": (3, 6), "memory_size": (6, 12), "embedding_size": (2, 6), "support_chunk": (1, 4)}
+DATA = arrays(6, 7)
 
 
 class Cut(BaseException):
@@ -94,7 +102,9 @@ def toys(draw: Any, method: str, scenario: str) -> Experiment | None:
     small = {name: value for name, (_, value) in WHOLE.items() if name in known and name != "support_chunk"}
     fixed = {"n_tasks": draw(st.integers(2, 3)), "epochs": draw(st.integers(1, 3)), "seed": draw(st.integers(0, 3))}
     try:
-        return Experiment("arrays", scenario, method, **{**small, "lr": 0.01, **chosen, **fixed})
+        made = Experiment("arrays", scenario, method, **{**small, "lr": 0.01, **chosen, **fixed})
+        engine.fresh(made, DATA)
+        return made
     except OptionError:
         return None
 
@@ -103,7 +113,7 @@ def check(experiment: Experiment | None, cuts: list[float]) -> None:
     """Cut a run at these points (as shares of its points) and go on each time: it ends as the undisturbed one."""
     if experiment is None:
         return
-    data, tape = arrays(6, 7), Tape()
+    data, tape = DATA, Tape()
     folder = Path(tempfile.mkdtemp())
     try:
         with tiny_nets() as patch:
