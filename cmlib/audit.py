@@ -13,14 +13,13 @@ from a network of its own is in no result file: ON_PAGE lists these, and of them
 from __future__ import annotations
 
 import csv
-import hashlib
 import html
 import json
 import math
 import re
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -28,16 +27,17 @@ from typing import Any
 
 import torch
 
-from cmlib import costs, datasets, nets, paper, projectors, report
+from cmlib import costs, datasets, nets, paper, projectors, report, runfile
 from cmlib.datasets import ImageData
 from cmlib.errors import CmlibError, OptionError, StoreError
-from cmlib.experiment import FIELDS, Experiment, identity
+from cmlib.experiment import Experiment
 from cmlib.memory import quota
 from cmlib.methods import METHODS
 from cmlib.plots import page
 from cmlib.randomness import seeded
+from cmlib.runfile import STOPPED, is_number
 from cmlib.scenario import Scenario
-from cmlib.store import CHECKSUMS, DIVERGED, FINISHED, Run, Store, checksums, read_checksums
+from cmlib.store import CHECKSUMS, FINISHED, Run, Store, checksums, read_checksums
 
 # Values that a page computes from a network it trains itself, beside runs that it names: (chapter, name of the value).
 ON_PAGE: set[tuple[str, str]] = {
@@ -101,99 +101,6 @@ def main(store: str | Path, book: str | Path, as_json: bool = False) -> int:
     counts = ", ".join(f"{count} {what}" for what, count in found.checked.items())
     print(f"checked: {counts}; {len(found.problems) or 'no'} problem{'s' * (len(found.problems) != 1)}")
     return 1 if found.problems else 0
-
-
-# -- the form of a result file --------------------------------------------------------------------------------------------
-
-Form = tuple[str, Callable[[Any], bool]]  # in words, and as a test
-
-
-def _number(value: Any) -> bool:
-    return type(value) in (int, float) and math.isfinite(value)
-
-
-def _whole(value: Any) -> bool:
-    return type(value) is int and value >= 0
-
-
-def _lists(value: Any, inner: Callable[[Any], bool]) -> bool:
-    return isinstance(value, list) and all(isinstance(row, list) and all(map(inner, row)) for row in value)
-
-
-def _percent(value: Any) -> bool:
-    return value is None or (_number(value) and 0 <= value <= 100)
-
-
-def _plain(value: Any) -> bool:
-    return value is None or isinstance(value, str | bool) or _number(value)
-
-
-def _matching(pattern: str) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, str) and re.fullmatch(pattern, value) is not None
-
-
-WORD: Form = ("a text", lambda value: isinstance(value, str) and bool(value))
-WHOLE: Form = ("a whole number from 0 on", _whole)
-POSITIVE: Form = ("a whole number from 1 on", lambda value: _whole(value) and value > 0)
-MATRIX: Form = ("rows of numbers from 0 to 100 or null", lambda value: _lists(value, _percent))
-VERSION: Form = ("a version", _matching(r"\d+(\.\d+)+[\w.+-]*"))
-STOPPED = re.compile(re.escape(DIVERGED) + r" \(task (\d+), epoch (\d+)\)")
-
-SCHEMA: dict[str, Form] = {  # every entry of a result file, by its path
-    "id": ("method-scenario-dataset-seed-hash", _matching(r".+-(til|cil)-.+-seed\d+-[0-9a-f]{8}")),
-    "experiment.dataset": WORD,
-    "experiment.scenario": WORD,
-    "experiment.method": WORD,
-    "experiment.seed": WHOLE,
-    "experiment.profile": WORD,
-    "experiment.engine": WORD,
-    "experiment.revision": POSITIVE,
-    "experiment.options": ("plain values by name", lambda value: isinstance(value, dict) and all(map(_plain, value.values()))),
-    "R": MATRIX,
-    "R_task_known": ("null or " + MATRIX[0], lambda value: value is None or MATRIX[1](value)),
-    "seconds_per_epoch": ("one list of positive numbers a task", lambda value: _lists(value, lambda s: _number(s) and s > 0)),
-    "gradient_steps": ("whole numbers", lambda value: isinstance(value, list) and all(map(POSITIVE[1], value))),
-    "retained": ("whole numbers by name", lambda value: isinstance(value, dict) and all(map(_whole, value.values()))),
-    "status": (f"'{FINISHED}' or '{DIVERGED} (task t, epoch e)'", _matching(f"{FINISHED}|{STOPPED.pattern}")),
-    "formula": (
-        "text and scalars, or nothing",
-        lambda value: value == {} or (isinstance(value, dict) and set(value) == {"text", "scalars"} and _whole(value["scalars"])),
-    ),
-    "data.digest": WORD,
-    "data.classes": POSITIVE,
-    "data.rows": POSITIVE,
-    "data.train_rows_used": POSITIVE,
-    "versions.cmlib": VERSION,
-    "versions.torch": VERSION,
-    "versions.python": VERSION,
-    "machine.device": WORD,
-    "machine.threads": POSITIVE,
-    "machine.cpu": WORD,
-    "machine.instructions": WORD,
-    "machine.changed": ("true or false", lambda value: isinstance(value, bool)),
-    "machine.commit": ("hexadecimal digits, or empty", _matching("[0-9a-f]{0,40}")),
-    "date": ("YYYY-MM-DD", _matching(r"20\d\d-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])")),
-}
-OPTIONAL = ("formula", "machine.cpu", "machine.instructions", "machine.changed")  # absent from the oldest files
-PARENTS = {path.split(".")[0] for path in SCHEMA if "." in path}
-
-
-def form_problems(content: Any) -> Iterator[str]:
-    """Everything in which a result file's content differs from SCHEMA."""
-    if not isinstance(content, dict):
-        yield "is no JSON object"
-        return
-    flat: dict[str, Any] = {}
-    for name, value in content.items():
-        inside = name in PARENTS and isinstance(value, dict)
-        flat.update({f"{name}.{key}": one for key, one in value.items()} if inside else {name: value})
-    yield from (f"unknown entry '{name}'" for name in flat if name not in SCHEMA)
-    for name, (words, fits) in SCHEMA.items():
-        if name not in flat:
-            if name not in OPTIONAL:
-                yield f"no entry '{name}'"
-        elif not fits(flat[name]):
-            yield f"{name} is {json.dumps(flat[name])[:60]}; it must be {words}"
 
 
 # -- what a run's experiment implies --------------------------------------------------------------------------------------
@@ -407,12 +314,11 @@ def checksum_problems(folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def read_run(path: Path, name: str, found: Audit) -> Run | None:
+    """A result file as a run; None, with the problems noted, when it is none."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content, wrong = runfile.read(path.read_bytes())
     except (OSError, ValueError) as error:
-        found.problems.append((name, f"is not readable JSON ({error})"))
-        return None
-    wrong = list(form_problems(content))
+        content, wrong = {}, [str(error)]
     found.problems += [(name, what) for what in wrong]
     return None if wrong else Run(**content)
 
@@ -423,7 +329,7 @@ def run_problems(run: Run, name: str) -> Iterator[str]:
     if cls is not None and content["revision"] < cls.revision:
         yield f"stale: made by revision {content['revision']} of {cls.name}, which is now at {cls.revision}; make it anew"
     try:
-        experiment = Experiment(**{**content["options"], **{key: content[key] for key in FIELDS}})
+        experiment = Experiment.of(content)
     except CmlibError as error:
         yield f"its experiment is impossible: {error}"
         return
@@ -439,16 +345,12 @@ def _content_problems(run: Run, experiment: Experiment) -> Iterator[str]:
     """Everything in which a run differs from what its experiment implies."""
     n, stop = experiment.n_tasks, STOPPED.fullmatch(run.status)
     task, epoch = (int(stop[1]), int(stop[2])) if stop else (n, experiment.epochs)
-    if not (1 <= task <= n and 1 <= epoch <= experiment.epochs):
-        yield f"status '{run.status}', but there are {n} tasks of {experiment.epochs} epochs"
-        return
     try:
         sizes = sizes_of(experiment) if _whole_data(run, experiment) else None
     except CmlibError as error:
         yield f"its experiment is impossible: {error}"
         return
-    yield from _matrix_problems(run, experiment, sizes, task - 1 if stop else n)
-    yield from _length_problems(run, task, epoch, experiment.epochs)
+    yield from _matrix_problems(run, sizes, task - 1 if stop else n)
     if sizes is not None:
         yield from _count_problems(run, Kept(experiment, sizes, task, task - 1 if stop else n), epoch)
 
@@ -456,24 +358,15 @@ def _content_problems(run: Run, experiment: Experiment) -> Iterator[str]:
 def _place_problems(run: Run, experiment: Experiment, name: str) -> Iterator[str]:
     """Hash, id and place, with the revision the file names (a stale file may fit itself)."""
     revision = run.experiment["revision"]
-    wanted = _hash_of(experiment, run.data["digest"], revision)
+    wanted = experiment.hash(run.data["digest"], revision)
     shown, e = run.id[-8:], experiment
     if shown != wanted:
         yield f"does not fit its hash {shown} (now {wanted}): options, seed, data or revision were changed by hand"
-    if run.id[:-9] != (label := f"{e.method}-{e.scenario}-{Path(e.dataset).name}-seed{e.seed}"):
+    if run.id[:-9] != (label := f"{e.method}-{e.scenario}-{e.dataset}-seed{e.seed}"):
         yield f"its id {run.id} does not begin with {label}"
     place = Store("").path(e, run.data["digest"]).with_name(f"seed{e.seed}-{shown}.json").as_posix()
     if name != place:
         yield f"lies in the wrong place; it belongs to {place}"
-
-
-def _hash_of(experiment: Experiment, digest: str, revision: int) -> str:
-    """The hash as `Experiment.hash` makes it, but with the revision given."""
-    content = identity({**experiment.to_dict(), "revision": revision})
-    if Path(experiment.dataset).is_dir():
-        content["dataset"] = "folder"
-    text = json.dumps({**content, "data": digest}, sort_keys=True)
-    return hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
 
 
 def _whole_data(run: Run, experiment: Experiment) -> bool:
@@ -483,20 +376,12 @@ def _whole_data(run: Run, experiment: Experiment) -> bool:
     return run.data["rows"] == known.train or experiment.dataset == "digits"
 
 
-def _matrix_problems(run: Run, experiment: Experiment, sizes: Sizes | None, rows: int) -> Iterator[str]:
-    n = experiment.n_tasks
-    if (run.R_task_known is None) != (experiment.scenario == "til"):
-        yield "R_task_known must be null in TIL and a matrix in CIL"
+def _matrix_problems(run: Run, sizes: Sizes | None, rows: int) -> Iterator[str]:
     for label, R in (("R", run.R), ("R_task_known", run.R_task_known or [])):
-        if R and (len(R) != n or any(len(row) != n for row in R)):
-            yield f"{label} must be {n} by {n}"
-            return
         for i, row in enumerate(R):
             for j, value in enumerate(row):
-                where = f"{label} after task {i + 1} on task {j + 1}"
-                if (value is None) == (j <= i < rows):
-                    yield f"{where} is {value}; {'a number' if value is None else 'null'} is expected"
-                elif value is not None and sizes and abs(value * sizes.test[j] / 100 - round(value * sizes.test[j] / 100)) > 1e-6:
+                if value is not None and sizes and abs(value * sizes.test[j] / 100 - round(value * sizes.test[j] / 100)) > 1e-6:
+                    where = f"{label} after task {i + 1} on task {j + 1}"
                     yield f"{where} is {value}, which no number of right answers among {sizes.test[j]} images gives"
     yield from _known_problems(run, rows)
 
@@ -518,15 +403,6 @@ def _known_problems(run: Run, rows: int) -> Iterator[str]:
                 yield f"after task {i + 1} on task {j + 1}: {told} with the task known, {untold} without; that cannot be"
 
 
-def _length_problems(run: Run, task: int, epoch: int, epochs: int) -> Iterator[str]:
-    wanted = [epochs] * (task - 1) + [epoch]
-    found = [len(one) for one in run.seconds_per_epoch]
-    if found != wanted and not (_cut_short(run) and found[:-1] == wanted[:-1] and len(found) == task):
-        yield f"seconds_per_epoch must hold {wanted} numbers"
-    if len(run.gradient_steps) != task:
-        yield f"gradient_steps must hold {task} numbers, one a task"
-
-
 def _count_problems(run: Run, kept: Kept, epoch: int) -> Iterator[str]:
     """Images, gradient steps and memory, counted from the experiment alone."""
     e, sizes = kept.experiment, kept.sizes
@@ -545,8 +421,7 @@ def _count_problems(run: Run, kept: Kept, epoch: int) -> Iterator[str]:
 
 
 def _cut_short(run: Run) -> bool:
-    """Whether the run may have ended within an epoch and a task: through Avalanche, some methods fail at the first bad loss."""
-    return run.experiment["engine"] == "avalanche" and run.status != FINISHED
+    return runfile.cut_short({"experiment": run.experiment, "status": run.status})
 
 
 def _memory_problems(run: Run, kept: Kept) -> Iterator[str]:
@@ -593,7 +468,7 @@ def features_of(run: Run) -> dict[str, float]:
 
 def group_key(run: Run) -> str:
     """What runs have in common that differ in the seed only."""
-    return json.dumps({**run.experiment, "seed": None}, sort_keys=True)
+    return json.dumps({**run.experiment, "seed": None, "data": run.data["digest"]}, sort_keys=True)
 
 
 def _summary(values: Sequence[float]) -> list[float]:
@@ -656,7 +531,7 @@ def _details(run: Run) -> Iterator[float]:
             old = [cells[i, j] for j in range(i) if (i, j) in cells]
             yield from [statistics.fmean(old)] if old else []
     options = run.experiment["options"]
-    yield from (float(value) for value in options.values() if _number(value))
+    yield from (float(value) for value in options.values() if is_number(value))
     yield from map(float, (*run.retained.values(), sum(run.retained.values()), *run.gradient_steps))
     yield 100 * options["n_tasks"] / run.data["classes"]  # guessing within a task
     yield 100 / run.data["classes"]
@@ -666,7 +541,7 @@ def _details(run: Run) -> Iterator[float]:
 def _one_image(run: Run) -> list[float]:
     """What one test image of each task counts, in percent; nothing where that is not known."""
     try:
-        sizes = sizes_of(Experiment(**{**run.experiment["options"], **{key: run.experiment[key] for key in FIELDS}}))
+        sizes = sizes_of(Experiment.of(run.experiment))
     except CmlibError:  # which has been said already
         return []
     return [100 / n for n in sizes.test] if sizes else []

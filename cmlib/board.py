@@ -15,7 +15,7 @@ from itertools import groupby
 from typing import Any
 
 from cmlib import claims, grids, paper, tables
-from cmlib.experiment import FIELDS, Experiment, identity
+from cmlib.experiment import Experiment, identity
 from cmlib.methods import METHODS
 from cmlib.paper import NOT_RUN, Place, Printed
 from cmlib.store import FINISHED, Run, Store
@@ -40,7 +40,7 @@ def dense(table: str) -> str:
 
 def experiment_of(run: Run) -> Experiment:
     """The experiment that a stored run was made from."""
-    return Experiment(**{key: run.experiment[key] for key in FIELDS}, **run.experiment["options"])
+    return Experiment.of(run.experiment)
 
 
 def seeds_text(seeds: Iterable[int]) -> str:
@@ -65,7 +65,7 @@ def number(mean: float | None, sd: float | None) -> str:
 
 def coverage(store: Store) -> str:
     """A row a grid: in each profile how many of its runs there are, of how many."""
-    made = {_key(run.experiment): run for run in store}
+    made = {_key(run.experiment): run for run in store if not run.other_data}
     header = ["grid", "what it is for", *(f"`{profile}` {seeds_text(range(n))}" for profile, n in SEEDS.items())]
     rows = []
     for name in grids.names():
@@ -93,7 +93,8 @@ def runs_board(store: Store) -> str:
     groups: dict[tuple[str, str, str], dict[tuple[str, str], list[Run]]] = defaultdict(lambda: defaultdict(list))
     for run in store:
         e = experiment_of(run)
-        groups[e.profile, e.dataset, e.scenario][e.method, e.variant].append(run)
+        data = ", ".join(word for word in (e.dataset, run.other_data) if word)
+        groups[e.profile, data, e.scenario][e.method, e.variant].append(run)
     made_with = _made_with(store)
     places = sorted(groups, key=lambda place: (_rank(SEEDS, place[0]), place[1], place[2] == "cil"))
     blocks = [block for place in places for block in _place(place, groups[place], made_with)]

@@ -10,6 +10,7 @@ import logging
 import math
 import os
 import re
+import unicodedata
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -71,13 +72,15 @@ class Known:
     std: tuple[float, ...]
     class_names: tuple[str, ...]
     augmentation: str = "crop-flip"
+    digest: str = ""  # of the copy that the committed runs were made from; another copy may have its images in another order
 
 
 _BATCHES = (tuple(f"data_batch_{i}" for i in range(1, 6)), ("test_batch",))
 _TINY_WORDS = ("valid", "validation", "val", "test")
 KNOWN = {
     "digits": Known(
-        Layout("digits", 10, "", ""), 1437, 360, "8x8x1", (0.3048,), (0.3756,), tuple("0123456789"), augmentation="none"
+        Layout("digits", 10, "", ""), 1437, 360, "8x8x1", (0.3048,), (0.3756,), tuple("0123456789"),
+        augmentation="none", digest="5e318f648358",
     ),
     "cifar10": Known(
         Layout(
@@ -85,6 +88,7 @@ KNOWN = {
             pickles=_BATCHES, pickle_label="labels", download="CIFAR10",
         ),
         50_000, 10_000, "32x32x3", (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616), CIFAR10_CLASSES,
+        digest="adeb2446939d",
     ),
     "cifar100": Known(
         Layout(
@@ -100,9 +104,46 @@ KNOWN = {
 }  # fmt: skip
 
 
+ARRAYS = "arrays"  # the name of a caller's own arrays
+RESERVED = (*KNOWN, ARRAYS, "con", "prn", "aux", "nul", *(f"{port}{i}" for port in ("com", "lpt") for i in range(1, 10)))
+LONGEST = 40  # letters of a folder's name that enter ids and paths
+
+
+@dataclass(frozen=True)
+class Named:
+    """What a data set is called in ids, paths and files, and what `load` takes to read it; empty: not known.
+
+    For a known set both are its name; for a folder of images its cleaned name and its full path, which enters no file.
+    """
+
+    name: str
+    source: str
+
+
 def names() -> tuple[str, ...]:
     """Return the names `load` knows."""
     return tuple(KNOWN)
+
+
+def named(source: str | os.PathLike[str] | Named) -> Named:
+    """Return what `source` is called; a data set's name wins over a folder of that name (`./digits` is the folder).
+
+    Raises `OptionError` for what is neither a data set nor a folder and `DataError` for a folder that is not there.
+    """
+    if isinstance(source, Named):
+        return source
+    path = _as_folder(source)
+    if path is not None:
+        return Named(folder_name(path), str(path.resolve()))
+    name = check_name("data set", one_line(source), (*KNOWN, ARRAYS))
+    return Named(name, name)
+
+
+def folder_name(path: Path) -> str:
+    """Return a folder's name as ids and files of any system bear it: a-z, 0-9 and hyphens, no data set's name, not too long."""
+    plain = unicodedata.normalize("NFKD", path.resolve().name).encode("ascii", "ignore").decode().lower()
+    name = re.sub(r"[^a-z0-9]+", "-", plain)[:LONGEST].strip("-") or "images"
+    return f"folder-{name}" if name in RESERVED else name
 
 
 def load(
@@ -141,12 +182,16 @@ def load(
 
 def _as_folder(source: Any) -> Path | None:
     """Return the folder `source` means, or None when it is a name or arrays."""
-    if (isinstance(source, str) and source in KNOWN) or not isinstance(source, str | os.PathLike):
+    if (isinstance(source, str) and source in (*KNOWN, ARRAYS)) or not isinstance(source, str | os.PathLike):
         return None
-    path = Path(source).expanduser()
-    if path.is_dir() and str(source):
+    try:
+        path = Path(source).expanduser()
+        found = (path.is_dir() and bool(str(source)), path.is_file())
+    except (OSError, RuntimeError, ValueError) as error:  # a name too long, no such user's home, a null byte
+        raise DataError(f"no folder {one_line(repr(source))}: {one_line(getattr(error, 'strerror', None) or error)}") from None
+    if found[0]:
         return path
-    if path.is_file():
+    if found[1]:
         raise DataError(f"{one_line(path)} is a file; give the folder that holds the class folders")
     if not isinstance(source, str) or "/" in source or os.sep in source:
         raise DataError(f"no folder {one_line(path)}")
@@ -221,7 +266,7 @@ def load_arrays(source: Any) -> ImageData:
         if len(strange):
             raise DataError(f"y_test holds the class '{one_line(strange[0])}', which y does not")
         arrays = {"x_train": x, "y_train": y, "x_test": x_test, "y_test": np.searchsorted(values, y_test)}
-    return _finish("arrays", arrays, class_names)
+    return _finish(ARRAYS, arrays, class_names)
 
 
 def _array(value: Any, what: str) -> np.ndarray:
@@ -279,8 +324,7 @@ def _load_folder(path: Path, cache: Any, size: int | None) -> ImageData:
         files = [tuple(source.train[i] for i in part) for part in (train, test)]
         labels = tuple(y[train].tolist()), tuple(y[test].tolist())
         source = replace(source, train=files[0], test=files[1], labels=labels)
-    name = re.sub(r"[^a-z0-9]+", "-", path.resolve().name.lower()).strip("-") or "images"
-    name = f"folder-{name}" if name in (*KNOWN, "arrays") else name
+    name = folder_name(path)
     arrays, digest = imagefiles.cached(name, source, None, cache, size)
     return _finish(name, arrays, source.class_names, digest=digest)
 
@@ -305,6 +349,9 @@ def _root(data_root: Any) -> Path | None:
 def _load_known(known: Known, data_root: Any, cache: Any) -> ImageData:
     """Find, read (or fetch) and check one of the known sets."""
     layout, root = known.layout, _root(data_root)
+    for place in (root, _downloads(cache)):
+        if place is not None:
+            imagefiles.clear_downloads(place)
     source = _find(layout, root, cache)
     if source is None:
         if data_root is not None or not layout.download:
@@ -323,7 +370,10 @@ def _load_known(known: Known, data_root: Any, cache: Any) -> ImageData:
         class_names = imagefiles.tiny_names(source) or class_names
     if len(class_names) != layout.classes:
         raise DataError(f"{source.folder} names {len(class_names)} classes; {layout.name} has {layout.classes}")
-    return _finish(layout.name, arrays, class_names, known.augmentation, known.mean, known.std, digest)
+    data = _finish(layout.name, arrays, class_names, known.augmentation, known.mean, known.std, digest)
+    if data.part and not source.note:
+        log.warning("%s: %s; tables do not count runs on a part of the data", layout.name, data.part)
+    return data
 
 
 def _find(layout: Layout, root: Path | None, cache: Any) -> Source | None:
@@ -342,7 +392,8 @@ def _tried(layout: Layout, root: Path | None) -> str:
     if root is None:
         return " (no data root was given)"
     places = f"{layout.name}/, {layout.name}-*/, {layout.official}/ and parquet files in the folder itself"
-    return f" in {root} (tried: {places})"
+    with imagefiles.readable():
+        return f" in {root} (tried: {places}{imagefiles.lacking(layout, root)})"
 
 
 def _how(layout: Layout) -> str:

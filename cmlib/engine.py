@@ -6,6 +6,7 @@ continues from it and ends, on a CPU, with the same bits as an undisturbed one.
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import io
 import os
@@ -13,6 +14,7 @@ import platform
 import re
 import subprocess
 import time
+import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -29,10 +31,11 @@ from cmlib.datasets import ImageData
 from cmlib.errors import OptionError, StoreError
 from cmlib.experiment import Experiment
 from cmlib.graphs import Step, stepper
+from cmlib.imagefiles import one_line
 from cmlib.methods import METHODS
 from cmlib.methods.base import Method
 from cmlib.scenario import Scenario, Task
-from cmlib.store import DIVERGED, FINISHED, Run, Store, committed, default_folder, run_id, write_atomically
+from cmlib.store import DIVERGED, FINISHED, Run, Store, clear_parts, committed, default_folder, run_id, write_atomically
 
 AfterTask = Callable[[Method, Task], None]
 EVAL_BATCH = 500  # images
@@ -100,6 +103,7 @@ def train(
         method, loop = fresh(experiment, images, target), partial(_loop, graphs=graphs)
     if shelf is not None:
         shelf.check_writable()
+        clear_parts(shelf.path(experiment, images.digest))
     with threads_for(images) as threads, tqdm(**_bar(experiment, progress)) as bar:
         position = loop(experiment, method, checkpoint, bar, after_task)
     made = _result(experiment, method, images, position, target, threads)
@@ -203,17 +207,21 @@ class Checkpoint:
         """Write the state atomically."""
         if self.path is None:
             return
-        content = io.BytesIO()
         state = {"method": method.state_dict(), "optimizer": optimizer.state_dict(), "position": vars(position)}
-        torch.save(state, content)
-        write_atomically(self.path, content.getvalue())
+        write_atomically(self.path, sealed({**state, "run": self.path.stem}))
 
     def resume(self, method: Method) -> tuple[Position, Any]:
         """Put a method, its optimizer and the position where the checkpoint stands; (start, None) when there is none."""
         if self.path is None or not self.path.is_file():
             return Position(), None
         try:
-            state = torch.load(self.path, map_location=method.scenario.device, weights_only=True)
+            raw = self.path.read_bytes()
+        except OSError as error:
+            raise StoreError(f"cannot read the checkpoint {self.path}: {error.strerror}") from None
+        try:
+            state = unsealed(raw, method.scenario.device)
+            if state.get("run", self.path.stem) != self.path.stem:
+                raise ValueError(f"it is of the run {state['run']}")
             position = Position(**state["position"])
             for task in method.scenario.tasks[: position.task + 1]:
                 method.begin_task(task)
@@ -221,14 +229,45 @@ class Checkpoint:
             optimizer = method.make_optimizer()
             optimizer.load_state_dict(state["optimizer"])
         except Exception as error:
-            name = error.__class__.__name__
-            raise StoreError(f"the checkpoint {self.path} is damaged ({name}); remove it to start this run anew") from None
+            reason = one_line(error) if type(error) is ValueError else error.__class__.__name__
+            raise StoreError(f"the checkpoint {self.path} is damaged ({reason}); remove it to start this run anew") from None
         return position, optimizer
 
     def remove(self) -> None:
         """Delete the checkpoint of a finished run."""
         if self.path is not None:
             self.path.unlink(missing_ok=True)
+
+
+SEAL = b"cmlib-ck"  # stands before the checksum
+CHECKSUM = 32  # bytes
+
+
+def sealed(state: dict[str, Any]) -> bytes:
+    """A checkpoint's bytes: as torch writes it, then SEAL and the checksum (BLAKE2b) of all that comes before it."""
+    content = io.BytesIO()
+    torch.save(state, content)
+    raw = content.getvalue() + SEAL
+    return raw + hashlib.blake2b(raw, digest_size=CHECKSUM).digest()
+
+
+def unsealed(raw: bytes, device: torch.device) -> dict[str, Any]:
+    """The state in a checkpoint's bytes; ValueError unless every bit is as it was written.
+
+    Checkpoints from before there was a checksum are read when the CRC-32 of each of their parts, which torch writes, is right.
+    """
+    body, checksum = raw[:-CHECKSUM], raw[-CHECKSUM:]
+    marked = body.endswith(SEAL)
+    if marked and hashlib.blake2b(body, digest_size=CHECKSUM).digest() != checksum:
+        raise ValueError("its checksum does not match")
+    if not marked:
+        with zipfile.ZipFile(io.BytesIO(raw)) as parts:
+            if parts.testzip() is not None:
+                raise ValueError("its checksum does not match")
+    state = torch.load(io.BytesIO(raw), map_location=device, weights_only=True)
+    if "run" in state and not marked:
+        raise ValueError("its checksum is missing")
+    return dict(state)
 
 
 # -- around the loop ------------------------------------------------------------------------------------------------------
@@ -257,9 +296,10 @@ def load_data(experiment: Experiment, data: Any = None, data_root: str | Path | 
     """The images of an experiment: those given, or the data set it names."""
     if isinstance(data, ImageData):
         return data
-    if data is None and experiment.dataset == "arrays":
-        raise OptionError("dataset=arrays needs data=(x, y)")
-    return datasets.load(experiment.dataset if data is None else data, data_root)
+    if data is None and experiment.source in ("", datasets.ARRAYS):
+        needs = "(x, y)" if experiment.source else "or its folder: a result file keeps only a folder's name"
+        raise OptionError(f"dataset={experiment.dataset} needs data={needs}")
+    return datasets.load(experiment.source if data is None else data, data_root)
 
 
 def choose_device(device: str) -> torch.device:
@@ -292,7 +332,7 @@ def threads_for(data: ImageData) -> Iterator[int]:
 
 def _bar(experiment: Experiment, progress: bool | None) -> dict[str, Any]:
     total = experiment.n_tasks * experiment.epochs
-    text = f"{experiment.method} {experiment.scenario} {Path(experiment.dataset).name} seed {experiment.seed}"
+    text = f"{experiment.method} {experiment.scenario} {experiment.dataset} seed {experiment.seed}"
     return {"total": total, "desc": text, "unit": "epoch", "disable": None if progress is None else not progress}
 
 
@@ -375,11 +415,17 @@ def load_or_run(
     device: str = "auto",
     recompute: bool = False,
 ) -> Run:
-    """The run of an experiment from the store, else from the committed results, else made now and stored."""
+    """The run of an experiment from the store, else from the committed results, else made now and stored.
+
+    With data or data_root it is the run on exactly these data. Else it is the one on the data set as published, whose images
+    are not read where the run is there, or on the folder as it now is.
+    """
     shelf = Store(store or default_folder())
+    named = data is None and data_root is None and experiment.dataset in datasets.KNOWN
+    images = None if named else load_data(experiment, data, data_root)
     if not recompute:
         for place in (shelf, committed()):
-            found = place.find(experiment)
+            found = place.find(experiment, images.digest if images else None)
             if found:
                 return found[-1]
-    return run(experiment, data, data_root, shelf, device)
+    return run(experiment, images, data_root, shelf, device)

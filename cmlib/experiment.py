@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
 from cmlib import datasets
+from cmlib.datasets import ARRAYS, Named, named
 from cmlib.errors import OptionError, check_name, nearest
 from cmlib.methods import METHODS
 from cmlib.methods.base import Method, Option
@@ -32,7 +33,6 @@ COMMON: dict[str, Option] = {
     "batch_norm": Option("shared", "one batch norm, one per task, or statistics per task", choices=BATCH_NORMS),
     "class_order": Option("paper", "paper: classes in natural order for seed 0; shuffled: for no seed", choices=CLASS_ORDERS),
 }
-ARRAYS = "arrays"  # the data set name of a caller's own arrays
 ENGINES = ("cmlib", "avalanche")  # what makes the run; `cmlib` is the default
 FIELDS = ("dataset", "scenario", "method", "seed", "profile", "engine")
 
@@ -44,6 +44,8 @@ class Experiment:
     profile: where unsaid options come from (`smoke`, `digits`, `mini`, `paper`; default `digits` for digits, else `paper`).
     engine: `cmlib`, or `avalanche`: the same experiment through the Avalanche library. preset: options that belong together,
     over the profile's: `default`; `text`, the paper's text to the letter; `july22` and `head`, two states of its released code.
+    dataset: a data set's name, which wins over a folder of that name, or a folder of images. As an attribute it is the name that
+    enters ids and files; `source` is what `datasets.load` takes, a folder's full path, which enters none.
     Options are given by name and read as attributes: `Experiment(lam=0.5).lam`. OptionError for an unknown name, a wrong
     type or an impossible value.
     """
@@ -56,10 +58,11 @@ class Experiment:
     engine: str
     options: Mapping[str, Any]
     given: Mapping[str, Any]
+    source: str = field(compare=False, repr=False)
 
     def __init__(
         self,
-        dataset: str = "digits",
+        dataset: str | os.PathLike[str] | Named = "digits",
         scenario: str = "til",
         method: str = "cm",
         seed: int | str = 0,
@@ -68,29 +71,29 @@ class Experiment:
         preset: str = "default",
         **options: Any,
     ) -> None:
-        if not Path(dataset).is_dir():
-            check_name("data set", dataset, (*datasets.names(), ARRAYS))
+        where = named(dataset)
         check_name("method", method, METHODS)
         check_name("scenario", scenario, KINDS)
         cls = METHODS[method]
         if scenario not in cls.scenarios:
             raise OptionError(f"{method} does not work in scenario {scenario}; allowed: {', '.join(cls.scenarios)}")
-        profile = profile or ("digits" if dataset == "digits" else "paper")
+        profile = profile or ("digits" if where.name == "digits" else "paper")
         check_name("profile", profile, PROFILES)
         check_name("engine", engine, ENGINES)
         given = {
-            **preset_values(cls, check_name("preset", preset, PRESETS), profile, dataset, scenario),
+            **preset_values(cls, check_name("preset", preset, PRESETS), profile, where.name, scenario),
             **parse_options(cls, options),
         }
-        settled = {**profile_defaults(cls, profile, dataset, scenario), **given}
+        settled = {**profile_defaults(cls, profile, where.name, scenario), **given}
         norm = settled["batch_norm"]
         if norm != "shared" and scenario == "cil":
             raise OptionError(f"batch_norm={norm} needs to know the task: only scenario til has it")
         if norm not in cls.batch_norms:
             raise OptionError(f"batch_norm={norm} does not work with {method}; allowed: {', '.join(cls.batch_norms)}")
-        values = (dataset, scenario, method, Option(0, "", int, low=0).parse("seed", seed), profile, engine)
+        values = (where.name, scenario, method, Option(0, "", int, low=0).parse("seed", seed), profile, engine)
         for name, value in zip(FIELDS, values, strict=True):
             object.__setattr__(self, name, value)
+        object.__setattr__(self, "source", where.source)
         object.__setattr__(self, "options", MappingProxyType(settled))
         object.__setattr__(self, "given", MappingProxyType(given))
 
@@ -104,11 +107,25 @@ class Experiment:
         return hash(json.dumps(self.to_dict(), sort_keys=True))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _remake, (*(getattr(self, name) for name in FIELDS), dict(self.given))
+        return _remake, ({**self._fields(), **self.given},)
+
+    def _fields(self) -> dict[str, Any]:
+        """What makes the same experiment again, without a look at the file system; options aside."""
+        return {name: getattr(self, name) for name in FIELDS} | {"dataset": Named(self.dataset, self.source)}
+
+    @classmethod
+    def of(cls, content: Mapping[str, Any]) -> Experiment:
+        """The experiment that a result file holds, wherever one stands; OptionError when it is impossible.
+
+        Of a folder of images only the name is known then: the experiment can be looked up, not run.
+        """
+        name = content["dataset"]
+        where = Named(name, name if name in (*datasets.names(), ARRAYS) else "")
+        return cls(**{**content["options"], **{key: content[key] for key in FIELDS}, "dataset": where})
 
     def but(self, **changes: Any) -> Experiment:
         """The same experiment with some fields or options changed; unsaid options follow the profile anew."""
-        fields = {name: getattr(self, name) for name in FIELDS}
+        fields = self._fields()
         if "dataset" in changes and "profile" not in changes:
             fields["profile"] = None
         known = allowed_options(METHODS[check_name("method", changes.get("method", self.method), METHODS)])
@@ -128,31 +145,32 @@ class Experiment:
         changed |= {name: value for name, value in sorted(self.options.items()) if value != usual[name]}
         return ",".join(f"{name}={str(value).lower()}" for name, value in changed.items())
 
-    def hash(self, digest: str) -> str:
-        """8 hex digits over everything that can change the numbers: options, engine, data digest, revision."""
-        content = identity(self.to_dict())
-        if Path(self.dataset).is_dir():
-            content["dataset"] = "folder"  # the digest says which
-        text = json.dumps({**content, "data": digest}, sort_keys=True)
+    def hash(self, digest: str, revision: int | None = None) -> str:
+        """8 hex digits over everything that can change the numbers: options, engine, data digest, revision (unsaid: today's)."""
+        content = self.to_dict() | ({} if revision is None else {"revision": revision})
+        text = json.dumps({**identity(content), "data": digest}, sort_keys=True)
         return hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
 
 
 def identity(content: Mapping[str, Any]) -> dict[str, Any]:
-    """What makes a run the run it is: no profile, and only the options that differ from their own default.
+    """What makes a run the run it is, its data aside: no profile, and only the options that differ from their own default.
 
-    So an option added later, whose default changes nothing, leaves the runs made before it valid. An option's default is
-    never changed; profiles and methods set other values over it.
+    Folders of images are all called "folder" (the digest of the data says which). An option added later, whose default changes
+    nothing, leaves the runs made before it valid. An option's default is never changed; profiles and methods set other values
+    over it.
     """
     method = METHODS.get(content["method"])
     known = allowed_options(method) if method else {}
     neutral = {name: option.default for name, option in known.items()}
     options = {name: value for name, value in content["options"].items() if name not in neutral or value != neutral[name]}
-    return {key: value for key, value in content.items() if key not in ("profile", "options")} | {"options": options}
+    dataset = content["dataset"] if content["dataset"] in (*datasets.names(), ARRAYS) else "folder"
+    rest = {key: value for key, value in content.items() if key not in ("profile", "options")}
+    return {**rest, "dataset": dataset, "options": options}
 
 
-def _remake(dataset: str, scenario: str, method: str, seed: int, profile: str, engine: str, given: dict[str, Any]) -> Experiment:
+def _remake(arguments: dict[str, Any]) -> Experiment:
     """An experiment from a pickle."""
-    return Experiment(dataset, scenario, method, seed, profile, engine, **given)
+    return Experiment(**arguments)
 
 
 def allowed_options(cls: type[Method]) -> dict[str, Option]:

@@ -7,9 +7,9 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from cmlib.audit import Audit, metrics_of, read_run
+from cmlib.audit import metrics_of
 from cmlib.errors import OptionError, StoreError, check_name
-from cmlib.store import Run, write_atomically
+from cmlib.store import Run, Store, write_atomically
 
 FORMATS = ("csv", "parquet")
 WHO = ("id", "dataset", "scenario", "method", "engine", "profile", "seed")
@@ -28,7 +28,7 @@ def export(store: str | Path, out: str | Path | None = None, kind: str | None = 
     check_name("format", kind, FORMATS)
     if path is None and kind == "parquet":
         raise OptionError("--format parquet needs --out FILE: it is not text")
-    runs = [readable(file) for file in sorted(Path(store).rglob("seed*.json"))]
+    runs = list(Store(store))
     if not runs:
         raise StoreError(f"{store} holds no result files")
     rows = [row for run in runs for row in (cell_rows(run) if cells else [run_row(run)])]
@@ -37,15 +37,6 @@ def export(store: str | Path, out: str | Path | None = None, kind: str | None = 
         return content.decode()
     write_atomically(path, content)
     return f"{path}: {len(rows)} rows, {len(runs)} runs\n"
-
-
-def readable(path: Path) -> Run:
-    """A result file whose form is right; StoreError naming the file and its first fault."""
-    found = Audit()
-    run = read_run(path, str(path), found)
-    if run is None:
-        raise StoreError(f"{path}: {found.problems[0][1]}")
-    return run
 
 
 def _who(run: Run) -> dict[str, Any]:

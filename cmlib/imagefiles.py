@@ -14,11 +14,13 @@ import json
 import logging
 import os
 import pickle
+import platform
 import re
 import secrets
 import shutil
 import sys
 import threading
+import time
 import urllib.request
 import zlib
 from collections.abc import Iterable, Iterator
@@ -135,9 +137,21 @@ def look_official(folder: Path, layout: Layout) -> Source | None:
     missing = [name for name in (*train, *test) if not (folder / name).is_file()]
     if train and not missing:
         return Source("pickles", folder, tuple(folder / name for name in train), tuple(folder / name for name in test))
-    if train and folder.name == layout.official and folder.is_dir():
+    own = folder.is_dir() and folder.name.startswith((layout.name, layout.official))  # it is meant for this data set
+    if train and own and (folder.name == layout.official or len(missing) < len(train) + len(test)):
         raise DataError(f"{layout.name}: {folder} is incomplete, {missing[0]} is missing; copy it again")
-    return list_tiny(folder) if not train and (folder / "wnids.txt").is_file() else None
+    if train or (folder / "wnids.txt").is_file():
+        return None if train else list_tiny(folder)
+    if own and any((folder / sub).is_dir() for sub in ("train", "val")) and not any(folder.glob("*/*.parquet")):
+        raise DataError(f"{layout.name}: {folder} is incomplete, wnids.txt is missing; extract the archive again")
+    return None
+
+
+def lacking(layout: Layout, root: Path) -> str:
+    """Say what the folders of `root` that are meant for `layout` lack, where they hold nothing that can be read."""
+    folders = [path for path in (root / layout.name, *sorted(root.glob(f"{layout.name}-*"))) if path.is_dir()]
+    words = [f"{path} is there, but {'without train-*.parquet' if any(path.iterdir()) else 'empty'}" for path in folders]
+    return "".join(f"; {word}" for word in words)
 
 
 def _fits(files: list[Path], layout: Layout, strict: bool) -> bool:
@@ -470,6 +484,50 @@ def _short(words: list[str]) -> tuple[str, ...]:
     return tuple(word if first.count(word) == 1 else str(full) for word, full in zip(first, words, strict=True))
 
 
+# ---------------------------------------------------------------- half-written files
+
+STALE = 24 * 3600  # seconds after which what another machine's process left half-written is taken for dead
+
+
+def part(path: Path) -> Path:
+    """Return a hidden name beside `path` to write under, which says whose it is: `.<name>.<random>.<machine>.<process>.part`."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(4)}.{_node()}.{os.getpid()}.part")
+
+
+def clear_parts(folder: Path, *patterns: str) -> None:
+    """Remove what dead processes have left half-written in `folder` under names of these forms; what cannot be removed stays."""
+    for path in [path for pattern in patterns for path in folder.glob(pattern)]:
+        _, node, number = path.stem.rsplit(".", 2) if path.suffix == ".part" else ("", "", "")
+        with contextlib.suppress(OSError):
+            ours = node == _node() and number.isdigit()
+            if not is_alive(int(number)) if ours else time.time() - path.stat().st_mtime > STALE:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def clear_downloads(root: Path) -> None:
+    """Remove the parts of downloads that were killed."""
+    clear_parts(root, ".download.*.part", ".download-????????")  # the second is an older name
+
+
+def _node() -> str:
+    """Return this machine's name without the characters that `part` gives a meaning."""
+    return re.sub(r"[^\w-]", "-", platform.node()) or "here"
+
+
+def is_alive(pid: int) -> bool:
+    """Say whether a process of this machine lives (one that has ended, but is not yet buried, does not)."""
+    if sys.platform == "win32":
+        return True  # signal 0 is Ctrl-C there
+    try:
+        os.kill(pid, 0)
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        return state not in "ZX"
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True  # another user's, or no /proc here
+
+
 # ---------------------------------------------------------------- download
 
 
@@ -482,8 +540,9 @@ def download(layout: Layout, root: Path) -> Source:
     from torchvision.datasets.utils import download_and_extract_archive
 
     known = getattr(datasets, layout.download)
-    work = root / f".download-{secrets.token_hex(4)}"
+    work = part(root / "download")
     try:
+        clear_downloads(root)
         probe(known.url)
         work.mkdir(parents=True)
         download_and_extract_archive(known.url, str(work), filename=known.filename, md5=known.tgz_md5)
@@ -572,17 +631,18 @@ def read_cache(path: Path, key: str) -> tuple[Arrays, str] | None:
 def write_cache(path: Path, key: str, arrays: Arrays, digest: str) -> None:
     """Write a cache file that appears whole or not at all; a folder that cannot be written only warns."""
     meta = json.dumps({"key": key, "format": FORMAT, "digest": digest, "checksum": _checksum(arrays)})
-    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    written = part(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(part, "xb") as file:
+        clear_parts(path.parent, ".*.npz.*.part", ".*.npz.*.tmp")  # the second is an older name
+        with open(written, "wb") as file:
             np.savez(file, meta=np.array(meta), **arrays)  # type: ignore[arg-type]
-        os.replace(part, path)
+        os.replace(written, path)
     except OSError as error:
         log.warning("decoded images are not kept: cannot write %s (%s)", path.parent, one_line(error.strerror or error))
     finally:
         with contextlib.suppress(OSError):
-            part.unlink()
+            written.unlink()
 
 
 def _checksum(arrays: Arrays) -> dict[str, list[Any]]:

@@ -7,6 +7,7 @@ import os
 import re
 import statistics
 from collections.abc import Sequence
+from glob import escape
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from joblib import Parallel, delayed
 from cmlib import board, errata, paper
 from cmlib.engine import run
 from cmlib.errors import StoreError
-from cmlib.experiment import ENGINES, FIELDS, Experiment
+from cmlib.experiment import ENGINES, Experiment
 from cmlib.methods import METHODS
 from cmlib.store import Run, Store, committed, write_atomically, write_checksums
 
@@ -145,7 +146,7 @@ def publish(source: Path, target: Path) -> list[Path]:
     places = [_place(path, Store(target)) for path in files]  # all are checked before any is copied
     for path, place in zip(files, places, strict=True):
         write_atomically(place, path.read_bytes())
-        for snapshots in path.parent.glob(f"{path.stem}.*.npz"):
+        for snapshots in path.parent.glob(f"{escape(path.stem)}.*.npz"):
             write_atomically(place.with_name(snapshots.name), snapshots.read_bytes())
     write_checksums(target)
     return places
@@ -154,8 +155,7 @@ def publish(source: Path, target: Path) -> list[Path]:
 def _place(path: Path, target: Store) -> Path:
     """Where a result file belongs in a store; StoreError when its content does not fit its own hash."""
     one = target.read(path)
-    fields = {key: one.experiment[key] for key in FIELDS}
-    experiment = Experiment(**fields, **one.experiment["options"])
+    experiment = Experiment.of(one.experiment)
     digest = one.data["digest"]
     if experiment.hash(digest) != one.id[-8:]:
         raise StoreError(f"{path} does not fit its hash: made by an older revision, or changed by hand")

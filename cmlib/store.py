@@ -1,31 +1,35 @@
 """The results store: one small JSON file a run, written atomically.
 
 A run lies at `<store>/<profile>/<dataset>-<scenario>/<method>[-<variant>]/seed<k>-<hash>.json`. The hash covers every option,
-the engine, the method's revision and the data used, so a changed option is another run and a rerun is found.
+the engine, the method's revision and the data used, so a changed option is another run and a rerun is found. No look-up ignores
+the data: runs that one answer holds were all made from one copy of a data set.
 """
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import os
 import re
 import tempfile
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cmlib import metrics
-from cmlib.errors import StoreError
+from cmlib import datasets, imagefiles, metrics, runfile
+from cmlib.errors import OptionError, StoreError
 from cmlib.experiment import Experiment, identity
+from cmlib.runfile import DIVERGED as DIVERGED
+from cmlib.runfile import FINISHED as FINISHED
 
 CHECKSUMS = "SHA256SUMS"  # of the published files of a store, as `sha256sum` writes them
-FINISHED, DIVERGED = "finished", "stopped: the loss is not finite"
 
 
 @dataclass(frozen=True)
@@ -97,21 +101,44 @@ class Run:
         text = json.dumps(asdict(self), indent=1, allow_nan=False)
         return re.sub(r"\[[^\[\]{}]*\]", lambda found: re.sub(r"\s+", " ", found[0]), text) + "\n"  # one line a row
 
+    @property
+    def other_data(self) -> str:
+        """How its data differ from the data set they are named after, in words; empty where they do not, and for folders."""
+        name = str(self.experiment["dataset"])
+        known, rows = datasets.KNOWN.get(name), self.data["rows"]
+        if known is None:
+            return ""
+        if rows < known.train:
+            return f"a part of the data ({rows:,} of {known.train:,} training images)"
+        only = not known.layout.official  # there are no other copies of what ships inside a library
+        return "other data" if rows > known.train or (only and self.data["digest"] != known.digest) else ""
+
     @classmethod
-    def from_json(cls, text: str, where: str = "this text") -> Run:
-        """Read a run back; StoreError naming `where` when it is not one."""
+    def from_json(cls, text: str | bytes, where: str = "this text") -> Run:
+        """Read a run back; StoreError naming `where` and what is wrong when it is not one."""
         try:
-            content = json.loads(text)
-            known = {entry.name for entry in fields(cls)}
-            return cls(**{name: value for name, value in content.items() if name in known})
-        except (ValueError, TypeError, AttributeError) as error:
-            raise StoreError(f"{where} is not a result file of cmlib ({error.__class__.__name__}); remove or repair it") from None
+            return cls(**runfile.parse(text))
+        except ValueError as error:
+            raise StoreError(f"{where} is not a result file of cmlib ({error}); remove or repair it") from None
+
+
+def one_copy(runs: Iterable[Run]) -> tuple[list[Run], list[Run]]:
+    """Runs on all of their data set, from one copy of it, and the others; of copies the one with most runs, then the committed.
+
+    Copies of a data set differ in the order of the images, so runs from two of them are no more the same than two seeds.
+    """
+    made = list(runs)
+    counts = Counter(run.data["digest"] for run in made if not run.other_data)
+    usual = {known.digest for known in datasets.KNOWN.values()}
+    chosen = max(counts, key=lambda digest: (counts[digest], digest in usual), default="")
+    mine = [run for run in made if not run.other_data and run.data["digest"] == chosen]
+    return mine, [run for run in made if run not in mine]
 
 
 def run_id(experiment: Experiment, digest: str) -> str:
     """The name of a run in texts and files: `cm-til-digits-seed0-1a2b3c4d`."""
     e = experiment
-    return f"{e.method}-{e.scenario}-{Path(e.dataset).name}-seed{e.seed}-{e.hash(digest)}"
+    return f"{e.method}-{e.scenario}-{e.dataset}-seed{e.seed}-{e.hash(digest)}"
 
 
 class Store:
@@ -125,7 +152,7 @@ class Store:
         e = experiment
         variant = re.sub(r"[^\w=.,+-]", "_", e.variant)[:120]
         method = f"{e.method}-{variant}" if variant else e.method
-        place = self.folder / e.profile / f"{Path(e.dataset).name}-{e.scenario}" / method
+        place = self.folder / e.profile / f"{e.dataset}-{e.scenario}" / method
         return place / f"seed{e.seed}-{e.hash(digest)}.json"
 
     def check_writable(self) -> None:
@@ -138,9 +165,14 @@ class Store:
             raise StoreError(f"cannot write to the store {self.folder}: {error.strerror}") from None
 
     def load(self, experiment: Experiment, digest: str) -> Run | None:
-        """The run of an experiment, or None."""
+        """The run of an experiment, or None; StoreError when the file in its place holds another one."""
         path = self.path(experiment, digest)
-        return self.read(path) if path.is_file() else None
+        if not path.is_file():
+            return None
+        run = self.read(path)
+        if identity(run.experiment) != identity(experiment.to_dict()) or run.data["digest"] != digest:
+            raise StoreError(f"{path} holds another run than its name says: it was changed or moved by hand; remove it")
+        return run
 
     def save(self, run: Run, experiment: Experiment, digest: str) -> Path:
         """Write a run; either the whole file is there or none."""
@@ -149,21 +181,42 @@ class Store:
         return path
 
     def read(self, path: Path) -> Run:
-        """Read one result file."""
-        return Run.from_json(path.read_text(encoding="utf-8"), str(path))
+        """Read one result file; StoreError when it cannot be read or is none."""
+        if path.exists() and not path.is_file():  # a pipe would be waited for
+            raise StoreError(f"{path} is not a result file of cmlib: it is no file at all; remove it")
+        try:
+            raw = path.read_bytes()
+        except OSError as error:
+            raise StoreError(f"cannot read {path}: {error.strerror}") from None
+        return Run.from_json(raw, str(path))
 
     def __iter__(self) -> Iterator[Run]:
         for path in sorted(self.folder.rglob("seed*.json")):
             yield self.read(path)
 
-    def find(self, experiment: Experiment, any_seed: bool = False) -> list[Run]:
-        """Runs of exactly this experiment (or of it with any seed), whatever data file they were made from."""
+    def find(self, experiment: Experiment, digest: str | None = None, any_seed: bool = False) -> list[Run]:
+        """Runs of exactly this experiment (or of it with any seed) on exactly this data.
+
+        digest: of the data. None: of the data set as published, in one copy (see `one_copy`), or of the folder as it now is.
+        OptionError for arrays and unknown folders without a digest.
+        """
         e = experiment
         seed = "*" if any_seed else str(e.seed)
-        paths = sorted(self.folder.glob(f"*/{Path(e.dataset).name}-{e.scenario}/{e.method}*/seed{seed}-*.json"))
+        pattern = f"*/{e.dataset}-{e.scenario}/{glob.escape(e.method)}*/seed{seed}-*.json"
         same = {"seed": e.seed} if any_seed else {}
         wanted = identity(e.to_dict())
-        return [run for run in map(self.read, paths) if identity({**run.experiment, **same}) == wanted]
+        read = map(self.read, sorted(self.folder.glob(pattern)))
+        runs = [run for run in read if identity({**run.experiment, **same}) == wanted]
+        if digest is None and e.dataset in datasets.KNOWN:
+            return one_copy(runs)[0]
+        return [run for run in runs if run.data["digest"] == (digest or _digest_of(e))] if runs else []
+
+
+def _digest_of(experiment: Experiment) -> str:
+    """The digest of a folder of images as it now is."""
+    if experiment.source in ("", datasets.ARRAYS):
+        raise OptionError(f"which data are '{experiment.dataset}'? pass their digest")
+    return datasets.load(experiment.source).digest
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -177,6 +230,13 @@ def write_atomically(path: Path, content: bytes) -> None:
         with suppress(OSError):  # the folder itself may be the trouble
             temporary.unlink()
         raise StoreError(f"cannot write {path}: {error.strerror}") from None
+
+
+def clear_parts(path: Path) -> None:
+    """Remove what dead processes have left half-written beside a run's place."""
+    for left in path.parent.glob(f".{glob.escape(path.stem)}.*"):
+        if left.suffix[1:].isdigit() and not imagefiles.is_alive(int(left.suffix[1:])):  # a name ends with its writer's number
+            left.unlink(missing_ok=True)
 
 
 def checksums(folder: Path) -> dict[str, str]:

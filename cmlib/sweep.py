@@ -32,11 +32,12 @@ import joblib
 from joblib.externals.loky import ProcessPoolExecutor
 from tqdm import tqdm
 
-from cmlib import engine, grids
+from cmlib import datasets, engine, grids
 from cmlib.datasets import ImageData
 from cmlib.errors import CmlibError, OptionError, StoreError, check_name
 from cmlib.experiment import Experiment, identity
-from cmlib.store import FINISHED, Run, Store, committed, default_folder
+from cmlib.imagefiles import is_alive as _is_alive  # noqa: F401
+from cmlib.store import FINISHED, Run, Store, clear_parts, committed, default_folder
 
 BACKENDS = {"loky": "", "dask": "distributed", "ray": "ray"}  # and the package each needs beside joblib
 MADE, FOUND, HELD, FAILED, BROKEN = "made", "found", "held", "failed", "broken"  # how an attempt at a run ends
@@ -90,9 +91,7 @@ def _lock(place: Path) -> int | None:
 
 def clear(path: Path) -> None:
     """Remove what dead processes have left half-written beside a run's place; only whoever holds its lock may do so."""
-    for left in path.parent.glob(f".{path.stem}.*"):
-        if left.suffix[1:].isdigit() and not _is_alive(int(left.suffix[1:])):  # a name ends with its writer's number
-            left.unlink(missing_ok=True)
+    clear_parts(path)
     if path.is_file():
         path.with_suffix(".ckpt").unlink(missing_ok=True)  # its writer died between the result and this
 
@@ -107,29 +106,18 @@ def tidy(paths: Iterable[Path]) -> None:
                     clear(path)
 
 
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        return state not in "ZX"  # dead, but not yet buried
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True  # another user's, or no /proc here
-
-
 # -- in a worker ----------------------------------------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=1)
-def _images(dataset: str, data_root: str | None) -> ImageData:
-    return engine.load_data(Experiment(dataset), None, data_root)
+def _images(source: str, data_root: str | None) -> ImageData:
+    return datasets.load(source, data_root)
 
 
 def attempt(experiment: Experiment, store: str, data_root: str | None = None) -> tuple[str, str]:
     """Make one run, or say why not: how it ended and, when it failed, the reason in one line."""
     try:
-        data = _images(experiment.dataset, data_root)
+        data = _images(experiment.source, data_root)
         path = Store(store).path(experiment, data.digest)
         with claimed(path) as mine:
             if not mine:
@@ -180,7 +168,7 @@ class Times:
         for path in sorted(store.folder.rglob("seed*.json")):
             with suppress(StoreError, KeyError):  # a damaged file is no measurement; where it matters it is named
                 run = store.read(path)
-                if run.status == FINISHED and run.machine.get("device") == device:
+                if run.status == FINISHED and not run.other_data and run.machine.get("device") == device:
                     _keep(found, run.experiment, sum(map(sum, run.seconds_per_epoch)))
         return found
 
@@ -227,6 +215,7 @@ class Item:
 
     experiment: Experiment
     path: Path
+    digest: str  # of its data
     tries: int = 0
 
     @property
@@ -310,7 +299,7 @@ class Sweep:
         self.held: list[Item] = []  # being made by another sweep
         self.slots: list[Slot] = []
         for item in items:
-            if find(item.experiment, (store, committed())):
+            if find(item.experiment, (store, committed()), item.digest):
                 self.report.found += 1
             else:
                 self.waiting.append(item)
@@ -492,9 +481,9 @@ def _connected(backend: str, jobs: int) -> Iterator[None]:
     yield
 
 
-def find(experiment: Experiment, stores: Iterable[Store]) -> Run | None:
-    """The finished run of an experiment, from the first store that has it."""
-    return next((found[-1] for store in stores if (found := store.find(experiment))), None)
+def find(experiment: Experiment, stores: Iterable[Store], digest: str | None = None) -> Run | None:
+    """The run of an experiment on these data (None: as `Store.find`), from the first store that has it."""
+    return next((found[-1] for store in stores if (found := store.find(experiment, digest))), None)
 
 
 def label(experiment: Experiment) -> str:
@@ -561,8 +550,10 @@ def sweep(
             raise OptionError(f"{name} {value:g}: expected a number above 0")
     shelf = Store(store or default_folder())
     shelf.check_writable()
-    digests = {name: engine.load_data(Experiment(name), None, data_root).digest for name in {one.dataset for one in experiments}}
-    items = [Item(one, shelf.path(one, digests[one.dataset])) for one in experiments]
+    digests = {
+        one.source: engine.load_data(one, None, data_root).digest for one in {one.source: one for one in experiments}.values()
+    }
+    items = [Item(one, shelf.path(one, digests[one.source]), digests[one.source]) for one in experiments]
     times = Times((shelf, committed()), engine.device_name(engine.choose_device("auto")))
     jobs = jobs or usual_jobs(experiments)
     made = Sweep(items, shelf, data_root, jobs, times, title)

@@ -25,7 +25,7 @@ from cmlib.experiment import Experiment, identity
 from cmlib.grids import Cell, Grid
 from cmlib.methods import METHODS
 from cmlib.paper import NOT_RUN, Place, Printed
-from cmlib.store import Run, Store, committed, default_folder
+from cmlib.store import Run, Store, committed, default_folder, one_copy
 
 AGREES, DIFFERS, TOO_FEW, STOPPED = "agrees", "differs", "too few runs", "stopped"
 INCONSISTENT, NOT_PRINTED = "paper inconsistent", "not printed"
@@ -111,34 +111,29 @@ def table(number: int | str, profile: str, stores: Iterable[Store]) -> Table:
 
 
 class Found:
-    """The runs of some stores by setting, whatever their seed: those that count, and how many do not and why."""
+    """The runs of some stores by setting, whatever their seed: those that count, and those that do not."""
 
     def __init__(self, stores: Iterable[Store], profile: str) -> None:
         self.profile = profile
         self.runs: dict[str, dict[str, Run]] = defaultdict(dict)
         for run in (run for store in stores for run in store):
-            try:
-                self.runs[_setting(run.experiment)].setdefault(run.id, run)
-            except (KeyError, TypeError):
-                raise StoreError(f"the result file of {run.id} does not say what was run; remove or repair it") from None
+            self.runs[_setting(run.experiment)].setdefault(run.id, run)
 
-    def of(self, experiment: Experiment) -> tuple[list[Run], int, int]:
-        """Finished runs by seed, the number that stopped, and the number left out for being on a part of the data."""
+    def of(self, experiment: Experiment) -> tuple[list[Run], int, list[Run]]:
+        """Finished runs by seed, the number that stopped, and those left out for being on a part of the data or another copy."""
         made = self.runs.get(_setting(experiment.to_dict()), {}).values()
-        whole = [run for run in made if on_whole_data(run, self.profile)]
+        whole, others = one_copy(run for run in made if uses_all(run, self.profile))
         ended = paper.finished(whole)
-        return ended, len(whole) - len(ended), len(made) - len(whole)
+        return ended, len(whole) - len(ended), others + [run for run in made if not uses_all(run, self.profile)]
 
 
 def _setting(content: dict[str, Any]) -> str:
     return json.dumps(identity({**content, "seed": 0}), sort_keys=True)
 
 
-def on_whole_data(run: Run, profile: str) -> bool:
-    """Whether a run may stand for its data set: the data set was whole and, in the profile `paper`, all of it was used."""
-    full = KNOWN[run.experiment["dataset"]].train
-    used = run.data.get("train_rows_used")
-    return run.data.get("rows", full) == full and (profile != "paper" or used == full)
+def uses_all(run: Run, profile: str) -> bool:
+    """Whether a run used all that its data set has, where the profile asks for that: in `paper`."""
+    return profile != "paper" or run.data["train_rows_used"] == KNOWN[run.experiment["dataset"]].train
 
 
 def measured(run: Run, metric: str) -> float:
@@ -213,15 +208,21 @@ def _ours(found: Found, experiments: Sequence[Experiment], metric: str) -> Ours:
     """The runs of all experiments together, measured by one metric."""
     parts = [found.of(one) for one in experiments]
     runs = [run for ended, _, _ in parts for run in ended]
-    partial = sum(left_out for *_, left_out in parts)
+    left_out = [run for *_, others in parts for run in others]
+    copies = [run for run in left_out if not run.other_data and uses_all(run, found.profile)]
+    other = [run for run in left_out if run.other_data == "other data"]
     pairs = _timed(runs, found, metric) if metric.startswith("ratio") else []
     values = [ratio for ratio, _ in pairs] if metric.startswith("ratio") else [measured(run, metric) for run in runs]
-    untimed, versions = len(runs) - len(values), {run.data.get("digest") for run in runs}
-    remarks = [
-        *([f"{partial} more on a part of the data, not counted"] if partial else []),
-        *([f"{untimed} more without a Naive run on the same machine, not counted"] if untimed else []),
-        *([f"from {len(versions)} versions of the data"] if len(versions) > 1 else []),
-    ]
+    usual = {KNOWN[one.dataset].digest for one in experiments}
+    counts = {
+        "on a part of the data": len(left_out) - len(copies) - len(other),
+        "on other data": len(other),
+        "on another copy of the data": len(copies),
+        "without a Naive run on the same machine": len(runs) - len(values),
+    }
+    remarks = [f"{count} more {why}, not counted" for why, count in counts.items() if count]
+    if runs and "" not in usual and not usual & {run.data["digest"] for run in runs}:
+        remarks.append("on another copy of the data than the committed runs")
     return Ours(values, [seconds for _, seconds in pairs], sum(stopped for _, stopped, _ in parts), remarks)
 
 

@@ -289,12 +289,16 @@ def test_accuracies_that_contradict_each_other_are_said(tmp_path):
     def change(content):
         content["R"][0][0] -= 100 / 72
         content["R"][2][1] = content["R_task_known"][2][1] + 100 / 72
+
+    def holes(content):
         content["R"][1][3] = 50.0
         content["R"][3][2] = None
 
     one_file_store(tmp_path, NAIVE, change)
     found = "\n".join(problems(tmp_path))
     assert "there is only one task" in found and "after task 3 on task 2:" in found and "that cannot be" in found
+    one_file_store(tmp_path, NAIVE, holes)
+    found = "\n".join(problems(tmp_path))
     assert "R after task 2 on task 4 is 50.0; null is expected" in found
     assert "R after task 4 on task 3 is None; a number is expected" in found
 
@@ -558,7 +562,7 @@ def test_export_says_what_is_wrong(tmp_path, monkeypatch):
         exports.export(tmp_path)
     path = one_file_store(tmp_path, NAIVE)
     path.write_text(path.read_text()[:50])
-    with pytest.raises(cm.StoreError, match=f"{path.name}: is not readable JSON"):
+    with pytest.raises(cm.StoreError, match=f"{path.name} is not a result file of cmlib .is not readable JSON"):
         exports.export(tmp_path / "store")
 
     def full(*_):

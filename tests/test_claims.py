@@ -6,10 +6,12 @@ import math
 
 import numpy as np
 import pytest
+from handmade import completed
 
 import cmlib as cm
 from cmlib import claims, cli, nets, paper, snapshots
 from cmlib.claims import FAILS, HOLDS, NOT_RUN, UNDECIDED, Claim, Measure, View
+from cmlib.datasets import KNOWN
 from cmlib.methods import METHODS
 from cmlib.profiles import PROFILES
 from cmlib.store import DIVERGED, Run, Store, run_id
@@ -273,10 +275,11 @@ def save(folder, scenario, method, seed, accuracy, profile="digits", status=None
     experiment = cm.Experiment(dataset, scenario, method, seed, profile, **options)
     n = experiment.n_tasks
     R = [[learned if j <= i else None for j in range(n)] for i in range(n - 1)] + [[accuracy] * n]
-    data = {"digest": "0123456789ab", "rows": FULL[dataset], "train_rows_used": FULL[dataset]}
+    data = {"digest": KNOWN[dataset].digest, "rows": FULL[dataset], "train_rows_used": FULL[dataset]}
     made = Run(run_id(experiment, data["digest"]), experiment.to_dict(), R, None, [[1.0]] * n, [1] * n, {"x": 7},
                data=data, machine={"device": "cpu", "threads": 1}, **({"status": status} if status else {}))  # fmt: skip
-    return Store(folder).save(made, experiment, data["digest"])
+    made = completed(made)
+    return Store(folder).save(made, experiment, made.data["digest"])
 
 
 def ours(folder, name, profile="digits"):

@@ -41,7 +41,7 @@ def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
 
     monkeypatch.setattr(imagefiles, "probe", no_answer)
     yield
-    assert not list((tmp_path / "cache").glob("**/*.tmp")), "a cache file was left half written"
+    assert not list((tmp_path / "cache").glob("**/*.part")), "a cache file was left half written"
 
 
 def picture(seed: int, size: tuple[int, int] = (8, 8), mode: str = "RGB", kind: str = "PNG", **options: Any) -> bytes:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from handmade import completed
 
 import cmlib as cm
 from cmlib import cli, errata, grids, report
@@ -79,7 +80,7 @@ def place(store, real, experiment, R, status="finished", digest=None):
         status=status,
         data={**real.data, "digest": digest},
     )
-    store.save(one, experiment, digest)
+    store.save(completed(one), experiment, digest)
 
 
 def naive(seed, **options):

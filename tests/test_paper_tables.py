@@ -8,9 +8,11 @@ import math
 from dataclasses import replace
 
 import pytest
+from handmade import completed
 
 import cmlib as cm
 from cmlib import cli, grids, paper, tables
+from cmlib.datasets import KNOWN
 from cmlib.paper import Place, Printed
 from cmlib.profiles import PROFILES
 from cmlib.store import DIVERGED, Run, Store, run_id
@@ -28,12 +30,13 @@ def matrix(last, learned):
 def save(folder, experiment, R, **changes):
     """A run made by hand, on all the data unless said otherwise."""
     used = FULL[experiment.dataset]
-    data = {"digest": "0123456789ab", "rows": used, "train_rows_used": used, **changes.pop("data", {})}
+    data = {"digest": KNOWN[experiment.dataset].digest, "rows": used, "train_rows_used": used, **changes.pop("data", {})}
     made = Run(
         run_id(experiment, data["digest"]), experiment.to_dict(), R, None, changes.pop("seconds", [[1.0]] * len(R)),
         [1] * len(R), {}, data=data, machine={"device": "cpu", "threads": 1}, **changes,
     )  # fmt: skip
-    Store(folder).save(made, experiment, data["digest"])
+    made = completed(made)
+    Store(folder).save(made, experiment, made.data["digest"])
     return made
 
 
@@ -317,10 +320,17 @@ def test_paper_counts_runs_on_all_the_data_only(tmp_path):
     assert row.n == 3 and row.note == "2 more on a part of the data, not counted"
 
 
-def test_versions_of_the_data_are_mentioned(tmp_path):
-    for seed, digest in enumerate(("a" * 12, "b" * 12)):
+def test_copies_of_the_data_are_not_mixed(tmp_path):
+    """Of two whole copies the one with more runs counts; the committed one of two with as many."""
+    for seed, digest in enumerate(("a" * 12, "b" * 12, "b" * 12)):
         save(tmp_path, cm.Experiment("cifar10", "til", "naive", seed), matrix([67.0] * 5, [90.0] * 5), data={"digest": digest})
-    assert row_of(tmp_path, 1, **ACCURACY).note == "from 2 versions of the data"
+    row = row_of(tmp_path, 1, **ACCURACY)
+    other = "on another copy of the data"
+    assert row.n == 2 and row.note == f"1 more {other}, not counted; {other} than the committed runs"
+    for seed in range(2):
+        save(tmp_path, cm.Experiment("cifar10", "til", "naive", seed), matrix([50.0] * 5, [90.0] * 5))
+    row = row_of(tmp_path, 1, **ACCURACY)
+    assert (row.n, row.ours, row.note) == (2, 50.0, f"3 more {other}, not counted")
 
 
 def test_profiles_of_other_data_and_other_scale(tmp_path):
@@ -384,7 +394,7 @@ def test_times_of_another_machine_are_not_mixed(tmp_path):
     save(tmp_path, cm.Experiment("cifar10", "til", "naive", 0), R, seconds=[[2.0]] * 5)
     made = save(tmp_path, cm.Experiment("cifar10", "til", "emr", 0), R, seconds=[[3.0]] * 5)
     other = replace(made, machine={"device": "cpu", "threads": 2})
-    Store(tmp_path).save(other, cm.Experiment("cifar10", "til", "emr", 0), "0123456789ab")
+    Store(tmp_path).save(other, cm.Experiment("cifar10", "til", "emr", 0), made.data["digest"])
     row = row_of(tmp_path, 2, method="emr", metric="ratio_task1")
     assert (row.n, row.ours, row.verdict) == (0, None, "not run yet")
     assert row.note == "1 more without a Naive run on the same machine, not counted"

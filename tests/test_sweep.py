@@ -19,6 +19,7 @@ from types import SimpleNamespace
 import joblib
 import pytest
 import torch
+from handmade import completed
 
 import cmlib as cm
 from cmlib import cli, engine, sweep
@@ -103,8 +104,8 @@ def stored(folder, experiment, seconds, **changes):
     """A result file with known times: `seconds` in all."""
     epochs, tasks = experiment.epochs, experiment.n_tasks
     run = cm.Run("x", experiment.to_dict(), [[50.0] * tasks] * tasks, None, [[seconds / tasks / epochs] * epochs] * tasks, [], {})
-    store = Store(folder)
-    return store.save(replace(run, **{"machine": {"device": "cpu"}, **changes}), experiment, "somedigest")
+    run = completed(replace(run, **{"machine": {"device": "cpu"}, **changes}))
+    return Store(folder).save(run, experiment, run.data["digest"])
 
 
 # -- what is asked for ----------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from handmade import completed
 
 import cmlib as cm
 from cmlib import board, claims, grids, report
@@ -73,7 +74,8 @@ def keep(folder, method, seed, accuracy, profile="digits", dataset="digits", **m
     R = [[accuracy if j <= i else None for j in range(5)] for i in range(5)]
     run = cm.Run("x", experiment.to_dict(), R, None, [[1.0]] * 5, [1] * 5, {}, versions={"torch": "2"}, data={"digest": "d"})
     run = replace(run, **{"machine": {"device": "cpu", "threads": 1}, **changes})
-    return Store(folder).save(replace(run, id=f"{method}-{seed}-{experiment.hash('d')}"), experiment, "d")
+    run = completed(replace(run, data={}))
+    return Store(folder).save(run, experiment, run.data["digest"])
 
 
 def test_seeds_and_spreads_by_hand():
