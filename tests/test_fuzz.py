@@ -270,23 +270,26 @@ def checkpoint_reader(folder: Path) -> Reader:
     """What is resumed must be what was saved, bit for bit."""
     data = arrays(3, 10)
     experiment = Experiment("arrays", "cil", "cm", n_tasks=3, epochs=1, support_size=4, memory_size=6, batch_size=4)
-    kept: list[bytes] = []
+    kept, names = [], []
     with tiny_nets() as patch:
         save = Checkpoint.save
 
         def keep(self: Checkpoint, *state: Any) -> None:
             save(self, *state)
             kept.append(self.path.read_bytes())
+            names.append(self.path.name)
 
         patch.setattr(Checkpoint, "save", keep)
         engine.run(experiment, data, store=folder / "made", progress=False)
-    (folder / "good.ckpt").write_bytes(kept[1])
-    original = resumed(folder / "good.ckpt", experiment, data)
+    good = folder / "good" / names[1]
+    good.parent.mkdir()
+    good.write_bytes(kept[1])
+    original = resumed(good, experiment, data)
 
     def read(path: Path) -> Any:
         return resumed(path, experiment, data)
 
-    return Reader("seed0-00000000.ckpt", kept[1], read, lambda made: same(made, original), BYTES)
+    return Reader(names[1], kept[1], read, lambda made: same(made, original), BYTES)
 
 
 def resumed(path: Path, experiment: Experiment, data: Any) -> Any:
