@@ -15,7 +15,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -53,6 +52,7 @@ class Case:
     """A store with a finished run in it, and what a fault did there."""
 
     folder: Path
+    said: Path  # stderr of a child
     counted: Callable[..., None]
     undisturbed: cm.Run
     before: dict[Path, bytes] = field(default_factory=dict)
@@ -78,10 +78,9 @@ class Case:
 
     def interrupted(self, prepare: Callable[[], None]) -> tuple[int, str]:
         """The command in a child, which `prepare` has been called in. -> its exit code and what it wrote to stderr"""
-        said = self.folder.with_name("stderr")
 
         def work() -> None:
-            sys.stderr = said.open("w", buffering=1)
+            sys.stderr = self.said.open("w", buffering=1)
             os.dup2(sys.stderr.fileno(), 2)
             signal.signal(signal.SIGINT, signal.default_int_handler)
             for number in (signal.SIGTERM, signal.SIGHUP):
@@ -91,9 +90,7 @@ class Case:
 
         child = multiprocessing.get_context("fork").Process(target=work)
         child.start()
-        child.join(120)
-        assert child.exitcode is not None
-        return child.exitcode, said.read_text()
+        return child
 
     def check(self, said: str, again: bool = True) -> None:
         """Count the fault, run the command again, and look at everything."""
@@ -127,7 +124,7 @@ def small() -> Iterator[cm.Run]:
 
 @pytest.fixture
 def case(small: cm.Run, tmp_path: Path, counted: Callable[..., None]) -> Case:
-    made = Case(tmp_path / "store", counted, small)
+    made = Case(tmp_path / "store", tmp_path / "stderr", counted, small)
     made.start()
     return made
 
@@ -402,16 +399,14 @@ def test_a_lock_left_by_a_dead_process(case: Case) -> None:
     case.check(said)
 
 
-def test_two_writers(case: Case) -> None:
+def test_two_writers(case: Case, tmp_path: Path) -> None:
     """Two commands make the same run in the same store at the same time, without a sweep's locks."""
-    answers: list[tuple[int, str]] = []
-    threads = [threading.Thread(target=lambda: answers.append(case.interrupted(lambda: None))) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert [code for code, _ in answers] == [0, 0], answers
-    case.check("".join(said for _, said in answers))
+    said = [tmp_path / name for name in ("first", "second")]
+    writers = [case.child(lambda: None, path) for path in said]
+    for one in writers:
+        one.join(120)
+    assert [one.exitcode for one in writers] == [0, 0], [path.read_text() for path in said]
+    case.check("".join(path.read_text() for path in said))
 
 
 def test_a_worker_killed_in_a_sweep(tmp_path: Path, counted: Callable[..., None]) -> None:
@@ -434,8 +429,3 @@ def test_a_worker_killed_in_a_sweep(tmp_path: Path, counted: Callable[..., None]
     counted("wrong results", int(made.R != whole.R))
     assert (report.made, report.failed, len(started)) == (1, {}, 2) and made.R == whole.R
     assert [path.suffix for path in folder.rglob("*") if path.is_file()] == [".json"]
-
-
-def test_how_many() -> None:
-    """At least 30 kinds: six phases by four signals, and what stands below them in this file."""
-    assert len(PHASES) * len(SIGNALS) == 24

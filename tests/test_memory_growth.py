@@ -28,7 +28,7 @@ from cmlib.methods.base import Method
 
 PAIRS = [(name, scenario) for name, cls in METHODS.items() for scenario in cls.scenarios]
 TASKS, EVERY = 50, 10
-PARTS = ("network", "kept", "past network", "other state")
+PARTS = ("network", "kept", "past network", "other state", "last scores")
 PER_MODULE = 12_000  # bytes of the dictionaries and the like of one `nn.Module`, a generous bound
 
 
@@ -82,7 +82,7 @@ def parts(method: Method) -> dict[str, int]:
     net = [one for module in (method.backbone, method.trunk, method.heads) for one in module.state_dict(keep_vars=True).values()]
     kept = [one for tensors in method.retained().values() for one in tensors]
     past = [] if method.past is None else method.past.state_dict(keep_vars=True).values()
-    groups = (net, kept, past, method.state_dict(keep_vars=True).values())
+    groups = (net, kept, past, method.state_dict(keep_vars=True).values(), [method.batch_scores])
     return {name: bytes_of(group, known) for name, group in zip(PARTS, groups, strict=True)}
 
 
@@ -124,7 +124,8 @@ def linux() -> bool:
 @pytest.fixture
 def plain_convolutions() -> Iterator[None]:
     """oneDNN keeps a program for each shape it has met, up to 1,024 of them: that grows, too, but is no method's doing."""
-    with torch.backends.mkldnn.flags(enabled=False):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.backends.mkldnn, "enabled", False)
         yield
 
 
@@ -161,12 +162,12 @@ def measure(path: Path) -> None:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["method", "onednn", "tasks", "declared_bytes", "tensor_bytes", "in_use_bytes", *PARTS])
         for with_onednn in (True, False):
+            torch.backends.mkldnn.enabled = with_onednn
             for name in ("er", "gem", "cm"):
-                with torch.backends.mkldnn.flags(enabled=with_onednn):
-                    for look in fifty(name, "cil"):
-                        counts = [look.parts[one] for one in PARTS]
-                        writer.writerow([name, int(with_onednn), look.tasks, sum(counts), look.tensors, look.in_use, *counts])
-                        file.flush()
+                for look in fifty(name, "cil"):
+                    counts = [look.parts[one] for one in PARTS]
+                    writer.writerow([name, int(with_onednn), look.tasks, sum(counts), look.tensors, look.in_use, *counts])
+                    file.flush()
 
 
 def draw(numbers: Path, picture: Path) -> None:
