@@ -644,7 +644,7 @@ def say_problems(record: Any, data: dict[str, str], chapter: str, runs: dict[str
         return
     rendered = renderings(record["text"], record["values"])
     for kind in ("text/markdown", "text/plain"):
-        if data.get(kind) not in rendered:
+        if (kind, data.get(kind)) not in rendered:
             yield f"{kind} is not what its values give: '{data.get(kind, '')[:80]}'"
     missing = sorted(set(record["runs"]) - runs.keys())
     yield from (f"names the run {one}, which the store does not hold" for one in missing)
@@ -653,13 +653,13 @@ def say_problems(record: Any, data: dict[str, str], chapter: str, runs: dict[str
         yield from value_problems(record, named, chapter, runs, found)
 
 
-def renderings(text: str, values: dict[str, Any]) -> set[str]:
-    """What a text can look like with these values; null stands for a value that is not finite."""
-    results = set()
+def renderings(text: str, values: dict[str, Any]) -> set[tuple[str, str]]:
+    """What a text can look like with these values, by MIME type; null stands for a value that is not finite."""
+    results: set[tuple[str, str]] = set()
     for gap in (math.nan, math.inf, -math.inf):
         filled = {name: gap if value is None else value for name, value in values.items()}
         try:
-            results.add(page.say(text, None, **filled).data["text/plain"])
+            results |= set(page.say(text, None, **filled).data.items())
         except (CmlibError, TypeError):
             continue
     return results

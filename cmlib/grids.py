@@ -15,11 +15,24 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from cmlib.errors import check_name
-from cmlib.experiment import Experiment, identity
+from cmlib.errors import DataError, check_name, nearest
+from cmlib.experiment import FIELDS, Experiment, identity
 from cmlib.profiles import PROFILES
 
 FOLDER = Path(__file__).with_name("grids")
+
+# What a grid file must look like: a type, [a list of it], {keys: ...}; a key that ends in ? may be absent.
+_VALUE = (str, int, float, bool)
+_BY_PROFILE = {name: [_VALUE] for name in PROFILES}
+_AXIS = {"option": str, "values": (_BY_PROFILE, [_VALUE]), "printed?": [_VALUE]}
+_ROW = {
+    **{"methods": [str], "scenarios": [str], "datasets?": [str], "also?": bool, "pooled?": bool, "axes?": [_AXIS]},
+    "options?": {f"{name}?": dict for name in PROFILES},
+}
+_FILE = {
+    **{"title": str, "unit": str, "metrics": [str], "notes?": [str], "rows": [_ROW]},
+    "datasets": {name: [str] for name in PROFILES},
+}
 
 
 @dataclass(frozen=True)
@@ -95,8 +108,47 @@ def names() -> list[str]:
 
 def load(name: str) -> Grid:
     """Read a grid by its name, `table1` to `table6` or another one of `names()`; OptionError for an unknown name."""
-    path = FOLDER / f"{check_name('grid', name, names())}.toml"
-    return Grid(name=name, **tomllib.loads(path.read_text(encoding="utf-8")))
+    return read(FOLDER / f"{check_name('grid', name, names())}.toml")
+
+
+def read(path: Path) -> Grid:
+    """Read a grid file; DataError that names the file when it is no grid or asks for an experiment that cannot be."""
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        _check(content, _FILE, "it")
+        grid = Grid(name=path.stem, **content)
+        for profile in PROFILES:
+            grid.cells(profile)
+        return grid
+    except (OSError, ValueError, RecursionError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise DataError(f"{path} is no grid: {' '.join(str(reason).split())[:160]}") from None
+
+
+def _check(content: Any, wanted: Any, where: str) -> None:
+    """Raise ValueError unless a value read from a file has the wanted shape. where: what the message calls it."""
+    if isinstance(wanted, tuple) and isinstance(wanted[0], dict):  # either of two shapes
+        wanted = wanted[0] if isinstance(content, dict) else wanted[1]
+    kind: Any = list if isinstance(wanted, list) else dict if isinstance(wanted, dict) else wanted
+    if not isinstance(content, kind) or (isinstance(content, bool) and kind not in (bool, _VALUE)):
+        names = " or ".join(one.__name__ for one in (kind if isinstance(kind, tuple) else (kind,)))
+        raise ValueError(f"{where} must be {names}, not {content!r}")
+    if isinstance(wanted, list):
+        for one in content:
+            _check(one, wanted[0], f"an entry of {where}")
+    if isinstance(wanted, dict):
+        _check_keys(content, {key.rstrip("?"): (key, value) for key, value in wanted.items()}, where)
+
+
+def _check_keys(content: Mapping[str, Any], known: Mapping[str, tuple[str, Any]], where: str) -> None:
+    for key, (spelled, wanted) in known.items():
+        if key in content:
+            _check(content[key], wanted, key)
+        elif not spelled.endswith("?"):
+            raise ValueError(f"{where} lacks {key}")
+    for key in content:
+        if key not in known:
+            raise ValueError(f"{where} has an unknown key {key!r}; allowed: {', '.join(known)}.{nearest(key, known)}")
 
 
 def _cells(row: Mapping[str, Any], dataset: str, profile: str) -> list[Cell]:
@@ -109,6 +161,8 @@ def _cells(row: Mapping[str, Any], dataset: str, profile: str) -> list[Cell]:
     cells = []
     for method, kinds, place in product(row["methods"], scenarios, list(product(*axes))):
         options = {**fixed, **{name: ours for name, ours, _ in place}}
+        for name in set(FIELDS) & options.keys():
+            raise ValueError(f"{name} is no option")
         printed = _variant({name: value for name, _, value in place if value is not None})
         cells.append(Cell(dataset, kinds, method, options, _variant(options), printed, bool(row.get("also"))))
     return cells
@@ -117,7 +171,12 @@ def _cells(row: Mapping[str, Any], dataset: str, profile: str) -> list[Cell]:
 def _pairs(axis: Mapping[str, Any], profile: str) -> list[tuple[Any, Any]]:
     """(Our value, the paper's) of one option; the paper's is None where it prints none."""
     ours = _for_profile(axis["values"], profile)
-    return list(zip(ours, axis.get("printed", [None] * len(ours)), strict=True))
+    printed = axis.get("printed", [None] * len(ours))
+    if axis["option"] in FIELDS or len(printed) != len(ours):
+        raise ValueError(
+            f"{axis['option']} is no option, or has {len(ours)} values in {profile} beside {len(printed)} printed ones"
+        )
+    return list(zip(ours, printed, strict=True))
 
 
 def _for_profile(values: Any, profile: str) -> list[Any]:

@@ -59,6 +59,27 @@ def _is_local(address: Any) -> bool:
     return address[0] in LOCAL or str(address[0]).startswith("127.")
 
 
+@pytest.fixture
+def counted(record_property: Callable[[str, object], None]) -> Callable[..., None]:
+    """Count what is summed over all tests and printed at the end: `counted("faults injected")`, `counted("runs lost", 0)`."""
+
+    def count(what: str, number: int = 1) -> None:
+        record_property(f"counted {what}", number)
+
+    return count
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    totals: dict[str, int] = {}
+    for report in [one for kind in ("passed", "failed") for one in terminalreporter.getreports(kind) if one.when == "call"]:
+        for name, number in report.user_properties:
+            if name.startswith("counted "):
+                what = name.removeprefix("counted ")
+                totals[what] = totals.get(what, 0) + number
+    if totals:
+        terminalreporter.write_line("counted: " + ", ".join(f"{number:,} {what}" for what, number in sorted(totals.items())))
+
+
 def _guard(call: Callable[..., Any]) -> Callable[..., Any]:
     def guarded(self: socket.socket, address: Any) -> Any:
         if not _is_local(address):

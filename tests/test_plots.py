@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import itertools
 import math
 import re
@@ -15,7 +16,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from cmlib import plots
+from cmlib import audit, plots
 from cmlib.errors import DataError, OptionError
 from cmlib.plots import figures, fragment, geometry, page, style, svg
 from cmlib.plots import player as players
@@ -293,6 +294,82 @@ def test_say_fills_fields_inside_formulas_and_writes_nan_as_null() -> None:
 def test_say_refuses_what_does_not_fit(text: str, values: dict[str, Any], message: str) -> None:
     with pytest.raises(OptionError, match=message):
         page.say(text, **values)
+
+
+NASTY = [
+    "<script>alert(1)</script>",
+    "a < b > c & d &lt; e",
+    "*not* **bold** and _not_ __this__ ~~or~~ this",
+    "R|{table}|cell",
+    "$x_1$ costs 5 $ and $$y$$",
+    "`code` ``and`` {doc}`more`",
+    "[link](http://example.org) ![image](x.png) [^1] <http://example.org>",
+    "back\\slash \\* \\_ \\",
+    "# heading",
+    "- item",
+    "+ item",
+    "1. first",
+    "--- ===",
+    "> quoted",
+    "% comment",
+    ":::{note}",
+    "train_per_class",
+    "\u202e\u0645\u0631 😀 é",
+]
+
+
+@pytest.fixture(scope="module")
+def as_html() -> Any:
+    """Markdown as the book reads it: tables, formulas between dollars, raw HTML. -> what a reader sees, and the HTML"""
+    from markdown_it import MarkdownIt
+    from mdit_py_plugins.colon_fence import colon_fence_plugin
+    from mdit_py_plugins.dollarmath import dollarmath_plugin
+    from mdit_py_plugins.myst_blocks import myst_block_plugin
+    from mdit_py_plugins.myst_role import myst_role_plugin
+
+    book = MarkdownIt("gfm-like", {"linkify": False})
+    for plugin in (dollarmath_plugin, myst_role_plugin, myst_block_plugin, colon_fence_plugin):
+        book.use(plugin)
+    return book.render
+
+
+@pytest.mark.parametrize("value", NASTY)
+def test_say_shows_a_text_letter_by_letter(as_html: Any, value: str) -> None:
+    """In a sentence, at the start of a line, in bold letters, in a table, inside HTML: the same letters, no markup of theirs."""
+    shown = html.escape(value, quote=False)
+    for text, wanted in [
+        ("Best: {v}; {n:.1f}.", f"<p>Best: {shown}; 0.5.</p>"),
+        ("{v}", f"<p>{shown}</p>"),
+        ("**{v}**, {n}", f"<p><strong>{shown}</strong>, 0.5</p>"),
+        ("| a | b |\n|---|---|\n| {v} | {n} |", f"<td>{shown}</td>\n<td>0.5</td>"),
+        ("<b>{v}</b> {n}", f"<p><b>{shown}</b> 0.5</p>"),
+    ]:
+        values = {"v": value, "n": 0.5} if "{n" in text else {"v": value}
+        said = page.say(text, **values)
+        assert wanted in as_html(said.data["text/markdown"]).replace("&quot;", '"')
+        assert said.data["text/plain"] == text.replace("{v}", value).replace("{n:.1f}", "0.5").replace("{n}", "0.5")
+        assert said.metadata["cmlib"] == {"text": text, "values": values, "runs": []}
+        assert {*said.data.items()} <= audit.renderings(text, values)
+
+
+def test_say_leaves_numbers_and_markdown_of_the_page_alone(as_html: Any) -> None:
+    said = page.say("{a:.2f} {b} {c:,} {d} {e:markdown} {f}", a=-1.5, b=[1, 2], c=12000, d=True, e="*so*", f=["a_b", "*"])
+    assert said.data["text/markdown"] == "-1.50 [1, 2] 12,000 True *so* &#91;'a&#95;b', '&#42;'&#93;"
+    assert said.data["text/plain"] == "-1.50 [1, 2] 12,000 True *so* ['a_b', '*']"
+    assert "<em>so</em> ['a_b', '*']" in as_html(said.data["text/markdown"])
+
+
+def test_say_in_code_and_in_formulas(as_html: Any) -> None:
+    """Nothing can be escaped between backticks; in a formula LaTeX's own characters can."""
+    said = page.say("`lam={v}` and $x = {w}$", v="a_b`*c*\n<d>", w="a_b < 5 % $")
+    assert said.data["text/markdown"] == "`lam=a_b'*c* <d>` and $x = a\\_b \\lt  5 \\% \\$$"
+    assert "<code>lam=a_b'*c* &lt;d&gt;</code>" in as_html(said.data["text/markdown"])
+    assert 'math inline">x = a\\_b \\lt  5 \\% \\$<' in as_html(said.data["text/markdown"])
+
+
+def test_say_keeps_a_value_on_its_line(as_html: Any) -> None:
+    said = page.say("| a |\n|---|\n| {v} |\n", v="one\n\n# two\r\nthree\u2028four")
+    assert as_html(said.data["text/markdown"]).count("<td>") == 1 and "<h1" not in as_html(said.data["text/markdown"])
 
 
 def test_setup_prints_one_line_that_is_the_same_everywhere(capsys: pytest.CaptureFixture[str]) -> None:

@@ -86,6 +86,7 @@ class GradientEpisodicMemory(Method):
             self.memory.add_task(task.x, task.y, self.seed, task.index)
         else:
             self.memory.append(task.x[: self.memory.size], task.y[: self.memory.size])
+        self.references = []  # as floats they take four times the room of the exemplars
 
     def retained(self) -> dict[str, list[Tensor]]:
         """The exemplars and their labels."""

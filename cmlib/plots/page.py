@@ -10,7 +10,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from cmlib.errors import OptionError, check_name, nearest
@@ -181,40 +181,75 @@ class _Output:
 # --- say ---------------------------------------------------------------------------------------------------------
 
 _FIELD = re.compile(r"\{([A-Za-z_]\w*)(?::([^{}]*))?\}")
-_MATH = re.compile(r"(\$\$.*?\$\$|\$[^$]*\$)", re.DOTALL)
+_PLACES = re.compile(r"(?P<code>(?P<ticks>`+)[^`].*?(?P=ticks)(?!`))|(?P<math>\$\$.*?\$\$|\$[^$]*\$)", re.DOTALL)
+_SPECIAL = re.compile(r"[\\`*_|$<>&\[\]{}~#^]|^\s*[-+=%:](?=[-+=:\s]|$)|^\s*\d+[.)](?=\s)")  # the last two begin a block
+_LATEX = {"\\": r"\backslash ", "<": r"\lt ", ">": r"\gt ", "~": r"\sim ", "^": r"\wedge "}
+MARKDOWN = "markdown"  # the format of a value that the page itself writes as Markdown
 
 
 def say(text: str, run: Any = None, **values: Any) -> _Output:
     """Markdown whose numbers come from `values`: ``say("Accuracy is **{acc:.1f} %**.", run=run, acc=run.accuracy)``.
 
-    Fields look like ``{name}`` or ``{name:.1f}``; braces of LaTeX between dollars stay as they are. `run` is a run, a
-    run id, or a list of them. The raw values and the run ids go into the output's metadata under "cmlib", so that an
-    audit can compute them again. An unknown or an unused name raises `OptionError`.
+    Fields look like ``{name}`` or ``{name:.1f}``; braces of LaTeX between dollars stay as they are. A value that is a text is
+    shown as it is, whatever characters it has; one that the page writes in Markdown itself is asked for by
+    ``{name:markdown}``. `run` is a run, a run id, or a list of them. The raw values and the run ids go into the output's
+    metadata under "cmlib", so that an audit can compute them again. An unknown or an unused name raises `OptionError`.
     """
     used: set[str] = set()
-    parts = [_fill(part, values, used, in_math=k % 2 == 1) for k, part in enumerate(_MATH.split(text))]
+    filled = [_fill(place, part, values, used) for place, part in _places(text)]
     unused = sorted(set(values) - used)
     if unused:
         raise OptionError(f"say: '{unused[0]}' was given but the text has no field {{{unused[0]}}}")
-    filled = "".join(parts)
+    shown, plain = ("".join(parts) for parts in zip(("", ""), *filled))
     record = {"text": text, "values": {k: _plain(v) for k, v in sorted(values.items())}, "runs": _run_ids(run)}
-    return _Output({"text/markdown": filled, "text/plain": filled}, {"cmlib": record})
+    return _Output({"text/markdown": shown, "text/plain": plain}, {"cmlib": record})
 
 
-def _fill(part: str, values: Mapping[str, Any], used: set[str], in_math: bool) -> str:
-    def one(match: re.Match[str]) -> str:
+def _places(text: str) -> Iterator[tuple[str, str]]:
+    """The parts of a text, each with what it is: `text`, `code` between backticks or `math` between dollars."""
+    end = 0
+    for match in _PLACES.finditer(text):
+        yield "text", text[end : match.start()]
+        yield "code" if match["code"] else "math", match[0]
+        end = match.end()
+    yield "text", text[end:]
+
+
+def _fill(place: str, part: str, values: Mapping[str, Any], used: set[str]) -> tuple[str, str]:
+    """A part with its values in it, as Markdown and as plain text."""
+
+    def one(match: re.Match[str], escaped: bool) -> str:
         name, spec = match.group(1), match.group(2)
         if name not in values:
-            if in_math and spec is None:
+            if place == "math" and spec is None:
                 return match.group(0)
             raise OptionError(f"say: no value for the field {{{name}}}.{nearest(name, values)}")
         used.add(name)
+        value = _plain(values[name], keep_nan=True)
         try:
-            return format(_plain(values[name], keep_nan=True), spec or "")
+            shown = str(value) if spec == MARKDOWN else format(value, spec or "")
         except (TypeError, ValueError) as error:
             raise OptionError(f"say: {name}={values[name]!r} does not fit the format '{spec}' ({error})") from None
+        return escape(shown, place) if escaped and spec != MARKDOWN and _has_text(value) else shown
 
-    return _FIELD.sub(one, part)
+    return _FIELD.sub(lambda match: one(match, True), part), _FIELD.sub(lambda match: one(match, False), part)
+
+
+def _has_text(value: Any) -> bool:
+    return any(map(_has_text, value)) if isinstance(value, list) else isinstance(value, str)
+
+
+def escape(value: str, place: str = "text") -> str:
+    """A text as Markdown that shows it letter by letter on one line, also in a table and inside HTML.
+
+    place: `text`, `code` (between backticks, where nothing can be escaped: a backtick becomes an apostrophe) or `math`.
+    """
+    value = re.sub(r"\s*[\n\r\f\v\x85\u2028\u2029]\s*", " ", value)
+    if place == "code":
+        return value.replace("`", "'").replace("|", "¦")  # a bar ends a cell even there
+    if place == "math":
+        return re.sub(r"[\\<>~^]|[{}_$%&#]", lambda match: _LATEX.get(match[0], f"\\{match[0]}"), value).replace("`", "'")
+    return _SPECIAL.sub(lambda match: match[0][:-1] + f"&#{ord(match[0][-1])};", value)
 
 
 def _plain(value: Any, keep_nan: bool = False) -> Any:
