@@ -1,0 +1,2 @@
+globalThis.Playground = globalThis.Playground || {};
+Playground.CHOSEN = {};

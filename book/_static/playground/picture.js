@@ -1,0 +1,1 @@
+(function (pg) { "use strict"; })(globalThis.Playground = globalThis.Playground || {});
