@@ -1,6 +1,6 @@
 // Choose each method's settings on validation images, by the same search for all: one knob after the other, the best mean
 // Accuracy over five seeds, until a whole round changes nothing (three rounds at most). Seeds are not those of the table.
-//   node .ci/playground/choose.js > book/_static/playground/chosen.js      (some minutes)
+//   node .ci/playground/choose.js [cm-til ...] > /tmp/chosen.js      (half an hour of one core; names: only these anew)
 const pg = require("./engine.js");
 
 const SEEDS = [1000, 1001, 1002, 1003, 1004];
@@ -18,7 +18,7 @@ function score(setting) {
   return pg.spread(found).mean;
 }
 
-function search(name, scenario, only) {
+function search(name, scenario) {
   const method = name.replace("-without", ""), knobs = KNOBS[method], seen = new Map();
   const base = { ...pg.defaults(method, scenario, name === "cm"), ...START, epochs: EPOCHS, projectors: name === "cm" };
   const rate = (values) => {
@@ -38,13 +38,14 @@ function search(name, scenario, only) {
   return { ...best, epochs: EPOCHS, validation: Math.round(100 * rate(best)) / 100 };
 }
 
-const chosen = {};
+const asked = process.argv.slice(2), chosen = {};
 for (const scenario of ["til", "cil"]) {
   for (const name of ["naive", "cumulative", "er", "ewc", "cm", ...(scenario === "cil" ? ["cm-without"] : [])]) {
-    chosen[`${name}-${scenario}`] = search(name, scenario);
+    if (asked.length && !asked.includes(`${name}-${scenario}`)) chosen[`${name}-${scenario}`] = pg.CHOSEN[`${name}-${scenario}`];
+    else chosen[`${name}-${scenario}`] = search(name, scenario);
   }
 }
-chosen.projectors = chosen["cm-cil"].validation >= chosen["cm-without-cil"].validation;
+if (chosen["cm-cil"]) chosen.projectors = chosen["cm-cil"].validation >= chosen["cm-without-cil"].validation;
 const rows = Object.entries(chosen).map(([name, values]) => `    "${name}": ${JSON.stringify(values).replace(/([:,])"/g, '$1 "').replace(/":/g, '": ')},`);
 console.log(`// Each method's settings, chosen on validation images by .ci/playground/choose.js; the mean Accuracy there, in percent.
 (function (pg) {

@@ -1,6 +1,6 @@
 """The forgetting playground as files: its packed digits, and one page that works alone, from a USB stick.
 
-python -m cmlib.plots.playground     write `digits.js` and `playground.html` anew; a test compares them with what this would write
+python -m cmlib.plots.playground     write `digits.js`, `playground.html` and the table of book/playground.md anew; tests compare
 
 The sources are plain modules of JavaScript in book/_static/playground; the book's page loads them one by one, and
 `playground.html` holds them all, one after the other, as they are.
@@ -8,6 +8,7 @@ The sources are plain modules of JavaScript in book/_static/playground; the book
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections import Counter
@@ -127,12 +128,42 @@ html[data-theme] body {{ background: #fff; }} html[data-theme="dark"] body {{ ba
 """
 
 
+# --- what twenty seeds say -------------------------------------------------------------------------------------------
+
+TEXT = Path("book/playground.md")
+BEGIN, END = "% table: ", "% end of table"
+TITLES = {"naive": "Naive", "cumulative": "Cumulative", "er": "ER", "ewc": "EWC", "cm": "CM"}
+
+
+def table(folder: Path = FOLDER) -> str:
+    """Accuracy and final BWT of each method and scenario, mean and population's deviation over the seeds, as Markdown."""
+    found = json.loads((folder / "seeds.json").read_text())
+    rows: dict[str, dict[str, list[str]]] = {}
+    for address, numbers in found.items():
+        setting = dict(part.split("=") for part in address.split("&"))
+        more = {"with": ", with projectors (CIL)", "without": ", without projectors (CIL)", "": ""}[setting.get("projectors", "")]
+        cells = [f"{np.mean(numbers[name]):.1f} ± {np.std(numbers[name]):.1f}" for name in ("accuracy", "bwt")]
+        rows.setdefault(TITLES[setting["method"]] + more, {})[setting["scenario"]] = [cell.replace("-", "−") for cell in cells]
+    lines = ["| method | TIL: Accuracy | final BWT | CIL: Accuracy | final BWT |", "|---|--:|--:|--:|--:|"]
+    for name, row in rows.items():
+        lines.append(" | ".join(["| " + name, *row.get("til", ["", ""]), *row.get("cil", ["", ""])]) + " |")
+    return "\n".join(lines)
+
+
+def text(page: str, rows: str) -> str:
+    """The book's page with the table between its two marks."""
+    before, rest = page.split(BEGIN)
+    mark, rest = rest.split("\n", 1)
+    return f"{before}{BEGIN}{mark}\n\n{rows}\n\n{END}{rest.split(END)[1]}"
+
+
 def main(arguments: list[str]) -> list[Path]:
-    """Write both files to their places, or below another folder."""
+    """Write digits, page and table to their places, or below another folder."""
     root = Path(arguments[0]) if arguments else Path()
     write_atomically(root / FOLDER / "digits.js", digits_script().encode())
     write_atomically(root / PAGE, page(root / FOLDER).encode())
-    return [root / FOLDER / "digits.js", root / PAGE]
+    write_atomically(root / TEXT, text((root / TEXT).read_text(encoding="utf-8"), table(root / FOLDER)).encode())
+    return [root / FOLDER / "digits.js", root / PAGE, root / TEXT]
 
 
 if __name__ == "__main__":

@@ -93,8 +93,8 @@
     if (!run.batches || run.done === run.batches.length) Object.assign(run, { batches: drawEpoch(run), done: 0 });
     const batch = run.batches[run.done], before = run.theta.slice();
     const { loss, gradient } = pg.loss(run, { x: gather(batch.rows), labels: batch.labels });
-    pg.sgd(run.theta, run.velocity, gradient, run.setting.lr, MOMENTUM);
-    if (!(loss < Infinity) || run.theta.some((v) => !(Math.abs(v) < RUNAWAY))) return stopEarly(run, before);
+    const sane = pg.sgd(run.theta, run.velocity, gradient, run.setting.lr, MOMENTUM, RUNAWAY);
+    if (!sane || !(loss < Infinity)) return stopEarly(run, before);
     Object.assign(run, { loss, done: run.done + 1, steps: run.steps + 1 });
     const total = run.batches.length * run.setting.epochs, now = run.epoch * run.batches.length + run.done;
     if (run.done === run.batches.length) run.epoch += 1;

@@ -14,10 +14,10 @@
 
   // Minus the log of the softmax at the true class: -log p_y, with dL/dz_k = p_k - [k = y] (chapter 1). z [K]
   function crossEntropy(z, y, slope, weight) {
-    const top = Math.max(...z);
-    let total = 0;
-    for (const v of z) total += pg.exp(v - top);
-    for (let k = 0; k < z.length; k++) slope[k] = weight * (pg.exp(z[k] - top) / total - (k === y ? 1 : 0));
+    let top = z[0], total = 0;
+    for (let k = 1; k < z.length; k++) if (z[k] > top) top = z[k];
+    for (let k = 0; k < z.length; k++) total += slope[k] = pg.exp(z[k] - top);
+    for (let k = 0; k < z.length; k++) slope[k] = weight * (slope[k] / total - (k === y ? 1 : 0));
     return weight * (pg.log(total) - (z[y] - top));
   }
 
@@ -40,10 +40,10 @@
   function centroidLoss(e, c, labels, first, de, dc) {
     const n = labels.length, K = c.length / 2, z = new Float64Array(K), slope = new Float64Array(K);
     let loss = 0;
+    const apart = [];
     for (let b = 0; b < n; b++) {
-      const apart = [];
       for (let k = 0; k < K; k++) {
-        apart.push(distance(e[2 * b], e[2 * b + 1], c[2 * k], c[2 * k + 1]));
+        apart[k] = distance(e[2 * b], e[2 * b + 1], c[2 * k], c[2 * k + 1]);
         z[k] = -apart[k].d;
       }
       loss += crossEntropy(z, labels[b] - first, slope, 1 / n);

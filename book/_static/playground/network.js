@@ -69,20 +69,32 @@
   }
 
   // ReLU: what is below 0 becomes 0, and passes no gradient back.
-  const relu = (x) => x.map((v) => (v > 0 ? v : 0));
-  const reluBack = (y, dy) => dy.map((v, k) => (y[k] > 0 ? v : 0));
+  function relu(x) {
+    const y = new Float64Array(x.length);
+    for (let k = 0; k < x.length; k++) if (x[k] > 0) y[k] = x[k];
+    return y;
+  }
+
+  function reluBack(y, dy) {
+    const dx = new Float64Array(y.length);
+    for (let k = 0; k < y.length; k++) if (y[k] > 0) dx[k] = dy[k];
+    return dx;
+  }
 
   // psi(x) = ReLU(W x + b). x [n, 64] -> [n, 32]
   const features = (theta, layers, x, n) => relu(linear(theta, layers.hidden[0], x, n));
   const featuresBack = (theta, layers, x, n, h, dh, gradient) =>
     linearBack(theta, layers.hidden[0], x, n, reluBack(h, dh), gradient, null);
 
-  // One step of SGD with momentum: v <- mu v + g, theta <- theta - eta v.
-  function sgd(theta, velocity, gradient, rate, momentum) {
+  // One step of SGD with momentum: v <- mu v + g, theta <- theta - eta v. Says whether all weights stayed below a bound.
+  function sgd(theta, velocity, gradient, rate, momentum, bound) {
+    let sane = true;
     for (let p = 0; p < theta.length; p++) {
       velocity[p] = momentum * velocity[p] + gradient[p];
       theta[p] -= rate * velocity[p];
+      if (!(Math.abs(theta[p]) < bound)) sane = false;
     }
+    return sane;
   }
 
   Object.assign(pg, { PIXELS, HIDDEN, PLANE, PER_TASK, TASKS, layout, firstWeights, linear, linearBack, relu, reluBack });

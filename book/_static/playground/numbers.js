@@ -6,13 +6,9 @@
   const LN2_HIGH = 0.693147180369123816490, LN2_LOW = 1.90821492927058770002e-10; // their sum is log 2, to 33 digits
   const INVERSE = Array.from({ length: 16 }, (_, n) => 1 / (n + 1)); // 1, 1/2, 1/3, ...
 
-  // Two to the power of a whole number.
-  function power(k) {
-    const factor = k < 0 ? 0.5 : 2;
-    let value = 1;
-    for (let n = Math.abs(k); n > 0; n--) value *= factor;
-    return value;
-  }
+  const POWERS = [1]; // 2^0, 2^1, ... and behind them, at 1100 and on, 2^0, 2^-1, ...
+  for (let k = 1; k < 1024; k++) POWERS[k] = 2 * POWERS[k - 1];
+  for (let k = 0; k < 1080; k++) POWERS[1100 + k] = k ? POWERS[1099 + k] / 2 : 1;
 
   // e^x: x = k log 2 + r with |r| < 0.35, then a Taylor series for e^r.
   function exp(x) {
@@ -21,7 +17,7 @@
     const k = Math.floor(x / (LN2_HIGH + LN2_LOW) + 0.5), r = x - k * LN2_HIGH - k * LN2_LOW;
     let sum = 1;
     for (let n = 13; n >= 0; n--) sum = 1 + r * INVERSE[n] * sum;
-    return sum * power(k);
+    return sum * POWERS[k < 0 ? 1100 - k : k];
   }
 
   // log x: x = 2^k m with m near 1, then log m = 2 (z + z^3/3 + z^5/5 + ...) with z = (m - 1) / (m + 1).
