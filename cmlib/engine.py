@@ -217,12 +217,6 @@ class Checkpoint:
             return None
         return Position(**unsealed(self.path.read_bytes(), torch.device("cpu"))["position"])
 
-    def position(self) -> Position | None:
-        """How far the run came that this checkpoint holds; None when there is none."""
-        if self.path is None or not self.path.is_file():
-            return None
-        return Position(**torch.load(self.path, map_location="cpu", weights_only=True)["position"])
-
     def resume(self, method: Method) -> tuple[Position, Any]:
         """Put a method, its optimizer and the position where the checkpoint stands; (start, None) when there is none."""
         if self.path is None or not self.path.is_file():

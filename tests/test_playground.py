@@ -3,7 +3,6 @@ precision, against finite differences and against a twin in NumPy; its address; 
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from playground_twin import Draw, matrix
-from test_browser import DESK, PHONE, Visit, browser
+from test_browser import DESK, Visit, browser
 from torch import Tensor, nn
 
 from cmlib import metrics
@@ -31,7 +30,11 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / playground.PAGE
 ADDRESS = PAGE.as_uri()
 CASES = [
-    *(f"method={method}&scenario={scenario}" for scenario in ("til", "cil") for method in ("naive", "cumulative", "er", "ewc", "cm")),
+    *(
+        f"method={method}&scenario={scenario}"
+        for scenario in ("til", "cil")
+        for method in ("naive", "cumulative", "er", "ewc", "cm")
+    ),
     "method=cm&scenario=cil&projectors=without",
 ]
 
@@ -166,7 +169,9 @@ class Side:
         """Numbers in the playground's order as cmlib's consolidated vector."""
         places = {id(module): key for key, module in self.own.items()}
         numbers, out = np.array(theta), []
-        modules = [one for part in (self.method.backbone, self.method.heads) for one in part.modules() if isinstance(one, nn.Linear)]
+        modules = [
+            one for part in (self.method.backbone, self.method.heads) for one in part.modules() if isinstance(one, nn.Linear)
+        ]
         for module in modules:
             layer = next(one for one in self.layers if (one["name"], one["task"]) == places[id(module)])
             out.append(numbers[layer["at"] : layer["bias"] + layer["outputs"]])
@@ -287,7 +292,9 @@ def test_random_numbers_and_functions_are_exact(page: Any) -> None:
     draw = Draw(7, 2, 3, "shuffle 0")
     assert drawn == [draw() for _ in range(50)]
     x = np.linspace(-60, 20, 400)
-    exp, log, sigmoid = page.evaluate("(x) => [x.map(Playground.exp), x.map((v) => Playground.log(Math.abs(v))), x.map(Playground.sigmoid)]", x.tolist())
+    exp, log, sigmoid = page.evaluate(
+        "(x) => [x.map(Playground.exp), x.map((v) => Playground.log(Math.abs(v))), x.map(Playground.sigmoid)]", x.tolist()
+    )
     assert np.allclose(exp, np.exp(x), rtol=4e-15, atol=0) and np.allclose(log, np.log(np.abs(x)), rtol=1e-13, atol=1e-15)
     assert np.allclose(sigmoid, 1 / (1 + np.exp(-x)), rtol=4e-15, atol=0)
 
@@ -302,13 +309,15 @@ def whole(page: Any, seconds: float = 60) -> list[list[float]]:
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("hash", ["method=cm&scenario=cil&epochs=2&seed=3", "method=er&scenario=til&epochs=2&order=seed&compare=naive"])
+@pytest.mark.parametrize(
+    "hash", ["method=cm&scenario=cil&epochs=2&seed=3", "method=er&scenario=til&epochs=2&order=seed&compare=naive"]
+)
 def test_the_same_address_gives_the_same_matrix_in_fresh_browsers(browser: Any, page: Any, hash: str) -> None:
     found = []
     for _ in range(2):
         with Visit(browser, f"{ADDRESS}#{hash}&at=5", viewport=DESK) as visit:
             found.append(whole(visit.page))
-            assert visit.complaints == [] and visit.asked == [f"{ADDRESS}#{hash}&at=5"] or visit.asked == [ADDRESS]
+            assert (visit.complaints == [] and visit.asked == [f"{ADDRESS}#{hash}&at=5"]) or visit.asked == [ADDRESS]
     assert found[0] == found[1] == page.evaluate(RUN, hash)["R"]
 
 
@@ -354,7 +363,9 @@ def test_extremes_say_what_is_wrong_and_never_show_nan(browser: Any) -> None:
     with Visit(browser, ADDRESS, viewport=DESK) as visit:
         for hash, words in EXTREMES.items():
             visit.page.evaluate("(hash) => { location.hash = hash; }", f"#{hash}&epochs=2&at=5")
-            visit.page.wait_for_function("(epochs) => Playground.state.setting.epochs === epochs && location.hash.includes('epochs')", arg=2)
+            visit.page.wait_for_function(
+                "(epochs) => Playground.state.setting.epochs === epochs && location.hash.includes('epochs')", arg=2
+            )
             R = whole(visit.page)
             assert words in visit.page.locator(".pg-notes").inner_text(), hash
             shown = visit.page.locator(".pg").inner_text()
@@ -367,8 +378,48 @@ def test_extremes_say_what_is_wrong_and_never_show_nan(browser: Any) -> None:
 
 def random_addresses(count: int) -> list[str]:
     draw = random.Random(0)
-    keys = ["method", "scenario", "lam", "strength", "support", "memory", "lr", "epochs", "order", "seed", "projectors", "compare", "at", "x", "", "%"]
-    values = ["cm", "er", "til", "cil", "1", "0", "-1", "1e6", "1e999", "NaN", "", "%", "%E0", "=", "&", "seed", "9876543210", "with", "naive", "ü", "0.1", "5"]
+    keys = [
+        "method",
+        "scenario",
+        "lam",
+        "strength",
+        "support",
+        "memory",
+        "lr",
+        "epochs",
+        "order",
+        "seed",
+        "projectors",
+        "compare",
+        "at",
+        "x",
+        "",
+        "%",
+    ]
+    values = [
+        "cm",
+        "er",
+        "til",
+        "cil",
+        "1",
+        "0",
+        "-1",
+        "1e6",
+        "1e999",
+        "NaN",
+        "",
+        "%",
+        "%E0",
+        "=",
+        "&",
+        "seed",
+        "9876543210",
+        "with",
+        "naive",
+        "ü",
+        "0.1",
+        "5",
+    ]
     values += ["__proto__", "constructor", "1e-400", "0x10", " 3 ", "٣", "1" * 400]
     letters = "abcdefghijklmnop=&#%0123456789.-+"
     return [
