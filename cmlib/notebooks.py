@@ -39,7 +39,7 @@ from cmlib.rules import INSTALL, INSTALL_TAGS, MAX_BYTES
 CHAPTERS = "[0-9][0-9]_*.ipynb"
 ABSENT = (
     f"there are no chapters here: they come with the repository, not with the package; git clone {rules.REPOSITORY} "
-    "and run this in it, or name a folder of chapters: --only DIR/"
+    "and run this in it, or name a folder of them: cmlib chapters --only DIR/"
 )
 QUIET = "--log-level=CRITICAL"  # of a kernel: it may keep its remarks on its own connection to itself
 _KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
