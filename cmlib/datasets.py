@@ -369,6 +369,9 @@ def _load_known(known: Known, data_root: Any, cache: Any) -> ImageData:
     if source.note:
         log.warning(source.note)
     arrays, digest = imagefiles.cached(layout.name, source, layout, cache)
+    height, width = arrays["x_train"].shape[2:]
+    if max(height, width) > int(known.size.split("x")[0]):  # smaller ones stand in for the real ones in rehearsals
+        raise DataError(f"{source.folder} holds images of {height}x{width}; those of {layout.name} are {known.size}")
     class_names = known.class_names
     if layout.name == "tiny-imagenet":
         class_names = imagefiles.tiny_names(source) or class_names

@@ -1,8 +1,12 @@
 """Bad input over all commands: one line on stderr, exit code 2, nothing printed, nothing written, nothing trained."""
 
+import io
 import time
 
+import pyarrow
 import pytest
+from PIL import Image
+from pyarrow import parquet
 
 from cmlib import bench, chapters, cli, engine, report, sweep
 
@@ -202,6 +206,20 @@ def test_bad_input_is_one_line_and_nothing_else(arguments, words, folder, capsys
     assert "Traceback" not in err and len(err) < 1100
     assert sorted(folder.rglob("*")) == before
     assert seconds < 3  # with the imports of a command; nothing is done besides
+
+
+def test_images_too_large_for_the_name_of_their_data_set(folder, capsys):
+    """64x64 images under the name cifar10: they would be trained on as if they were CIFAR-10's."""
+    for split in ("train", "test"):
+        content = io.BytesIO()
+        Image.new("RGB", (64, 64)).save(content, "PNG")
+        images = pyarrow.array([{"bytes": content.getvalue(), "path": None}] * 10)
+        table = pyarrow.table({"img": images, "label": pyarrow.array(range(10), pyarrow.int64())})
+        parquet.write_table(table, folder / "folder" / f"{split}-00000-of-00001.parquet")
+    code = cli.main(["run", "--dataset", "cifar10", "--data-root", str(folder / "folder")])
+    out, err = capsys.readouterr()
+    assert (code, out) == (2, "") and "holds images of 64x64; those of cifar10 are 32x32x3" in err
+    assert err.count("\n") == 1 and not (folder / "store").exists()
 
 
 def test_how_many_were_tried(capsys, record_property):

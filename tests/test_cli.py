@@ -195,7 +195,7 @@ def in_child(folder, arguments, prepare=lambda: None):
 
 @pytest.mark.faults
 @pytest.mark.parametrize(
-    ("epoch", "number"), zip(MOMENTS, [signal.SIGINT, signal.SIGTERM] * 2, strict=True), ids=lambda one: str(int(one))
+    ("epoch", "number"), list(zip(MOMENTS, [signal.SIGINT, signal.SIGTERM] * 2, strict=True)), ids=lambda one: str(int(one))
 )
 def test_an_interrupted_run_says_where_it_stands_and_goes_on(tmp_path, epoch, number):
     arguments = [*SMALL, "--store", tmp_path / "store", "--json"]
@@ -223,7 +223,7 @@ INTERRUPTED = {  # where each of the other commands is interrupted, and what it 
     "methods": (["methods"], "cmlib.cli", "chosen", "nothing was kept"),
     "datasets": (["datasets"], "cmlib.datasets", "describe", "nothing was kept"),
     "doctor": (["doctor", "--json"], "cmlib.engine", "run", "nothing was kept"),
-    "bench": (["bench", "ratios"], "cmlib.bench", "made_up", "nothing was kept"),
+    "bench": (["bench", "ratios"], "cmlib.engine", "choose_device", "nothing was kept"),
     "report": (["report", "--profile", "smoke"], "cmlib.report", "Parallel", "what is finished is kept"),
     "table": (["table", "1"], "cmlib.grids", "load", "nothing was kept"),
     "figure": (["figure", "1"], "cmlib.figures", "draw", "begins anew"),
