@@ -22,6 +22,7 @@ import pytest
 THREADS = os.environ.get("CMLIB_TEST_THREADS", "1")
 os.environ["OMP_NUM_THREADS"] = THREADS  # read when torch is first imported, so it is set before anything else
 os.environ["MKL_NUM_THREADS"] = THREADS
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # threads that wait leave the cores to the other tests
 os.environ["MPLBACKEND"] = "agg"
 os.environ["TQDM_DISABLE"] = "1"
 
@@ -32,7 +33,7 @@ os.environ["CMLIB_CACHE"] = str(_FOLDER / "cache")
 # A shell that starts the tests in the background lets them ignore Ctrl-C, and every program that a test starts would too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-LIMITS = {"engines": 240, "faults": 360, "browser": 240, "slow": 1800}  # seconds a test
+LIMITS = {"engines": 600, "faults": 600, "browser": 300, "slow": 1800}  # seconds a test
 LOCAL = ("localhost", "::1", "", None)
 
 

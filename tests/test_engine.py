@@ -79,7 +79,7 @@ def killed(*arguments):
 @pytest.mark.parametrize(("method", "scenario"), PAIRS)
 def test_kill_9_and_the_same_bits(few_digits, tmp_path, method, scenario):
     """Killed in the first task and, in another store, at the end of the third: the same bits as an undisturbed run."""
-    experiment = cm.Experiment("few_digits", scenario, method, 1, **TINY)
+    experiment = cm.Experiment("digits", scenario, method, 1, **TINY)
     whole, trained = cm.train(experiment, few_digits)
     wanted = trained.state_dict()
     for epoch, written in [(2, False), (6, True)]:
