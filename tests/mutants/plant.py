@@ -28,7 +28,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 LIST = Path(__file__).with_name("defects.toml")
 LARGE = ("torch", "torch._dynamo", "scipy.optimize", "scipy.stats", "pandas", "sklearn.datasets", "typer")
-LIMIT = 300  # seconds, for the tests of one defect
+LIMIT = 900  # seconds, for the tests of one defect, or of all on the copy without one
 OPTIONS = ["-x", "-q", "-p", "no:cacheprovider", "-o", "addopts=", "--rootdir", str(ROOT)]
 QUICK = {"OMP_NUM_THREADS": "1", "TQDM_DISABLE": "1", "CUDA_VISIBLE_DEVICES": "", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 FOUND, MISSED, BROKEN = "found", "NOT FOUND", "BROKEN"
