@@ -62,6 +62,13 @@ class Verdict:
     seconds: float
 
 
+def prepare() -> None:
+    """Import what is large before children are forked, and let them run with one thread and without pytest's plugins."""
+    os.environ |= QUICK
+    for name in LARGE:
+        importlib.import_module(name)
+
+
 def load() -> list[Defect]:
     """Every defect, in the order of the file."""
     entries = tomllib.loads(LIST.read_text(encoding="utf-8"))["defects"]
@@ -172,8 +179,7 @@ def main(names: Sequence[str]) -> int:
         print(f"unknown defect '{unknown[0]}'; allowed: {', '.join(known)}", file=sys.stderr)
         return 2
     chosen = [known[name] for name in names] if names else list(known.values())
-    for name in LARGE:
-        importlib.import_module(name)  # before the children are forked
+    prepare()
     started = time.perf_counter()
     whole = sound(chosen, UNITS)
     print(line("(no defect)", whole), flush=True)
@@ -188,5 +194,4 @@ def main(names: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    os.environ |= QUICK
     sys.exit(main(sys.argv[1:]))
