@@ -123,7 +123,7 @@ LAM = 0.7
 
 def in_task(scenario, index, seed=0, **options):
     """CM on the tiny network in double precision, in one of two tasks of two classes, away from the snapshot: with a batch."""
-    settings = {"lam": LAM, "support_size": 4, "embedding_size": 3, "n_tasks": 2, "batch_size": 8, "batch_norm": "shared"}
+    settings = {"lam": LAM, "support_size": 4, "embedding_size": 3, "n_tasks": 2, "batch_size": 8}
     settings |= {"memory_size": 8} if scenario == "cil" else {}
     made = tiny_method(Experiment("arrays", scenario, "cm", seed, **{**settings, **options}), DATA)
     for task in made.scenario.tasks[: index + 1]:

@@ -90,6 +90,15 @@ def test_rows_of_the_two_matrices():
         assert (position.R, position.R_task_known) == wanted
 
 
+def test_a_run_holds_a_row_a_time_and_a_column_a_task():
+    run = cm.Run("x", {"seed": 0}, [[90.0, None, None], [70.0, 80.0, None], [50.0, 60.0, 95.0]], None, [], [], {})
+    assert torch.equal(
+        torch.from_numpy(run.matrix).nan_to_num(-1), torch.tensor([[90.0, -1, -1], [70, 80, -1], [50, 60, 95]]).double()
+    )
+    assert (run.accuracy, run.bwt, run.bwt_final) == pytest.approx((205 / 3, -80 / 3, -30.0))
+    assert run.learning_accuracy == pytest.approx(265 / 3)
+
+
 # -- modes of the network, and what begins anew with a task -------------------------------------------------------------------
 
 QUICK = {"profile": "smoke", "n_tasks": 2, "epochs": 2, "batch_size": 4, "train_per_class": 4}

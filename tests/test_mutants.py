@@ -46,12 +46,12 @@ def test_an_unknown_name_is_one_line(capsys):
 
 
 TRIALS = """
-import os, sys
+import sys
 from dataclasses import replace
 sys.path.insert(0, "tests")
 from mutants import plant
 
-os.environ |= plant.QUICK
+plant.prepare()
 units = "not slow and not engines"
 harm = plant.Defect("x", "metrics.py", "[-1].mean()", "[0].mean()", ".", ["test_equations.py -k metrics_of_a_matrix"])
 print(plant.sound([harm], units).word, plant.trial(harm, units).word, sep="\\n")
