@@ -69,14 +69,24 @@ def real():
     return cm.run(Experiment("digits", "til", "naive", 0, "smoke", train_per_class=16, n_tasks=2))
 
 
+def widened(R, n):
+    """R of n tasks that all end alike, with the accuracy and bwt_final of R of two."""
+    if R[1][1] is None:
+        return [[None] * n] * n
+    end, lost = (R[1][0] + R[1][1]) / 2, R[1][0] - R[0][0]
+    return [[end if i == n - 1 else end - lost for _ in range(n)] for i in range(n)]
+
+
 def place(store, real, experiment, R, status="finished", digest=None):
-    """Put a run with chosen accuracies into a store."""
+    """Put a run into a store that has the accuracy and bwt_final of R, [2][2], over as many tasks as the experiment has."""
     digest = digest or real.data["digest"]
     one = dataclasses.replace(
         real,
         id=run_id(experiment, digest),
         experiment=experiment.to_dict(),
-        R=R,
+        R=widened(R, experiment.n_tasks),
+        seconds_per_epoch=[[1.0]] * experiment.n_tasks,
+        gradient_steps=[],
         status=status,
         data={**real.data, "digest": digest},
     )
@@ -106,8 +116,8 @@ def test_an_effect_by_hand(tmp_path, real):
     made = effects_of(9, store)["til", "naive", "head=mlp"]
     assert made.seeds == [0, 1] and made.values == {"accuracy": [5.0, -5.0], "bwt_final": [10.0, -10.0]}
     assert (made.mean("accuracy"), made.sd("accuracy"), made.sd("bwt_final")) == (0.0, 5.0, 10.0)
-    assert (made.n, made.stopped, made.unpaired) == (2, 1, 2)
-    assert made.numbers == "accuracy +0.00 ± 5.00, bwt_final +0.00 ± 10.00 (2 runs, 1 stopped, 2 without a default run)"
+    assert (made.n, made.stopped, made.unpaired) == (2, 1, 1)
+    assert made.numbers == "accuracy +0.00 ± 5.00, bwt_final +0.00 ± 10.00 (2 runs, 1 stopped, 1 without a default run)"
     assert made.name == "Naive TIL head=mlp"
     others = effects_of(9, store)
     assert others["cil", "naive", "head=mlp"].numbers == "not run yet"
