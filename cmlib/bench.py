@@ -689,7 +689,9 @@ def _task_table(result: Mapping[str, Any]) -> str:
 
 
 def _goal(goal: Mapping[str, Any] | None) -> tuple[str, str]:
-    return ("-", "-") if goal is None else goal["goal"], {True: "yes", False: "no", None: "not measured"}[goal["met"]]
+    if goal is None:
+        return "-", "-"
+    return goal["goal"], {True: "yes", False: "no", None: "not measured"}[goal["met"]]
 
 
 def _number(value: Any) -> str:
