@@ -74,6 +74,7 @@ class Child:
     def work(self, folder, epochs, jobs):
         os.setsid()
         sys.stderr = self.out.with_suffix(".err").open("w", buffering=1)
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in the background
         try:
             report = sweep.sweep(wanted(epochs), folder, jobs=jobs)
         except KeyboardInterrupt:
