@@ -41,6 +41,7 @@ Arrays = dict[str, np.ndarray]
 IMAGE_COLUMNS = ("img", "image")
 IMAGE_ENDINGS = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"}
 TEST_FOLDERS = ("test", "val", "valid", "validation")
+TINY_CLASSES = 200
 LARGEST = 8 * 2**30  # bytes of decoded images that are still accepted
 PROBE_SECONDS = 10  # patience with a host before a download is given up
 SHARD = re.compile(r"(?P<split>[a-z]+)(-(?P<index>\d+)-of-(?P<total>\d+).*|[-_.].*)?\.parquet")
@@ -277,6 +278,8 @@ def image_files(folder: Path) -> list[Path]:
 def list_tiny(folder: Path) -> Source:
     """List the official `tiny-imagenet-200` folder; labels number the sorted wnids. The test split is val/."""
     wnids = tuple(sorted((folder / "wnids.txt").read_text(encoding="utf-8", errors="replace").split()))
+    if len(wnids) != TINY_CLASSES:
+        raise DataError(f"{folder / 'wnids.txt'} names {len(wnids)} classes; tiny-imagenet has {TINY_CLASSES}")
     if not (folder / "train").is_dir() or not (folder / "val").is_dir():
         raise DataError(f"tiny-imagenet: {folder} is incomplete, it lacks train/ or val/; extract the archive again")
     train, labels = _class_files(folder / "train", wnids)

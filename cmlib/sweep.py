@@ -550,9 +550,8 @@ def sweep(
             raise OptionError(f"{name} {value:g}: expected a number above 0")
     shelf = Store(store or default_folder())
     shelf.check_writable()
-    digests = {
-        one.source: engine.load_data(one, None, data_root).digest for one in {one.source: one for one in experiments}.values()
-    }
+    sources = {one.source: one for one in experiments}
+    digests = {source: engine.load_data(one, None, data_root).digest for source, one in sources.items()}
     items = [Item(one, shelf.path(one, digests[one.source]), digests[one.source]) for one in experiments]
     times = Times((shelf, committed()), engine.device_name(engine.choose_device("auto")))
     jobs = jobs or usual_jobs(experiments)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import multiprocessing
 import os
 import pickle
 import re
@@ -103,6 +104,11 @@ def one_line_error(kind: type[CmlibError], call: Callable[[], Any], *words: str)
     for word in words:
         assert word in text, f"{word!r} is not in: {text}"
     return text
+
+
+def warned(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
+    """Warnings, but for that of the tests' small data sets being a part of the real ones."""
+    return [record for record in caplog.records if "tables do not count" not in record.getMessage()]
 
 
 def same(data: datasets.ImageData, other: datasets.ImageData) -> bool:
@@ -233,15 +239,15 @@ def test_lookup_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: p
     first = [lambda: datasets.load("cifar10").x_train[0], lambda: datasets.load("cifar10", by_argument).x_train[0]]
     assert (first[0]().numpy() == pixels(0)).all()
     assert (first[1]().numpy() == pixels(100)).all()
-    assert not caplog.records
+    assert not warned(caplog)
     write_set(by_argument / "cifar10-small", "cifar10", first=200)  # DIR/<name>-*/ comes before DIR itself
     assert (first[1]().numpy() == pixels(200)).all()
-    assert [r.getMessage() for r in caplog.records] == [
+    assert [r.getMessage() for r in warned(caplog)] == [
         "cifar10: using the folder cifar10-small, which may be a part of the data set"
     ]
     write_set(by_argument / "cifar10", "cifar10", first=300)  # and DIR/<name>/ before both
     caplog.clear()
-    assert (first[1]().numpy() == pixels(300)).all() and not caplog.records
+    assert (first[1]().numpy() == pixels(300)).all() and not warned(caplog)
 
 
 def test_files_in_the_root_itself_must_fit(tmp_path: Path) -> None:
@@ -293,6 +299,36 @@ def test_tiny_imagenet_folder(tmp_path: Path) -> None:
     data = datasets.load("tiny-imagenet", tmp_path)
     assert data.y_train.tolist() == list(range(200)) and data.y_test.tolist() == list(range(199, -1, -1))
     assert data.class_names[:2] == ("n00000000", "first word")
+
+
+def test_what_a_known_set_lacks_is_named(tmp_path: Path) -> None:
+    """A folder that is there but empty, without its main file, or with some of its files."""
+
+    def load(name: str, root: str) -> Callable[[], Any]:
+        return lambda: datasets.load(name, data_root=tmp_path / root)
+
+    for name in ("cifar10", "cifar100", "tiny-imagenet"):
+        (tmp_path / "empty" / name).mkdir(parents=True)
+        one_line_error(DataError, load(name, "empty"), f"{tmp_path / 'empty' / name} is there, but empty")
+    (tmp_path / "notes" / "cifar10-old").mkdir(parents=True)
+    (tmp_path / "notes" / "cifar10-old" / "readme.txt").write_text("no images")
+    one_line_error(DataError, load("cifar10", "notes"), "cifar10-old is there, but without train-*.parquet")
+    for place in ("cifar10", "cifar-10-batches-py"):
+        write_cifar(tmp_path / place / place)
+        (tmp_path / place / place / "data_batch_4").unlink()
+        one_line_error(DataError, load("cifar10", place), f"{tmp_path / place / place} is incomplete, data_batch_4 is missing")
+    for place in ("tiny-imagenet", "tiny-imagenet-200", "tiny-imagenet-small"):
+        for split in ("train", "val"):
+            write_folder(tmp_path / place / place / split)
+        one_line_error(DataError, load("tiny-imagenet", place), f"{tmp_path / place / place} is incomplete, wnids.txt is missing")
+    (tmp_path / "tiny-imagenet" / "tiny-imagenet" / "wnids.txt").write_text("")
+    one_line_error(DataError, load("tiny-imagenet", "tiny-imagenet"), "wnids.txt names 0 classes; tiny-imagenet has 200")
+
+
+def test_a_part_of_a_data_set_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write_set(tmp_path / "cifar10", "cifar10")
+    assert datasets.load("cifar10", data_root=tmp_path).part == "10 of 50,000 training images"
+    assert "cifar10: 10 of 50,000 training images; tables do not count runs on a part of the data" in caplog.text
 
 
 def test_no_code_in_a_pickle_is_run(tmp_path: Path) -> None:
@@ -360,6 +396,73 @@ def test_broken_download_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monk
     assert not list((tmp_path / "root").iterdir())
 
 
+def download_and_wait(root: str) -> None:
+    """In a process of its own: begin a download that never ends."""
+
+    def half(url: str, folder: str, filename: str, md5: str) -> None:
+        (Path(folder) / filename).write_bytes(b"half")
+        time.sleep(60)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(imagefiles, "probe", lambda url: None)
+        patch.setattr("torchvision.datasets.utils.download_and_extract_archive", half)
+        patch.setenv("CMLIB_DATA", root)
+        datasets.load("cifar10")
+
+
+@pytest.mark.parametrize("then", ["no network", "files"])
+def test_a_killed_download_is_cleared_away(tmp_path: Path, then: str) -> None:
+    """By the next try, and by a look at data that somebody has put there meanwhile; a living process keeps its own."""
+    root = tmp_path / "root"
+    root.mkdir()
+    child = multiprocessing.get_context("fork").Process(target=download_and_wait, args=(str(root),), daemon=True)
+    child.start()
+    until = time.monotonic() + 60
+    while not list(root.glob(".*/*")) and time.monotonic() < until:
+        time.sleep(0.02)
+    (begun,) = root.iterdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CMLIB_DATA", str(root))
+        one_line_error(DataError, lambda: datasets.load("cifar10"), "no route to host")
+        assert begun.is_dir(), "its process lives"
+        child.kill()
+        child.join()
+        if then == "files":
+            write_set(root / "cifar10", "cifar10")
+            datasets.load("cifar10")
+        else:
+            one_line_error(DataError, lambda: datasets.load("cifar10"), "no route to host")
+    assert not begun.exists() and [path.name for path in root.iterdir()] == ["cifar10"] * (then == "files")
+
+
+def test_parts_of_other_machines_and_programs(tmp_path: Path) -> None:
+    """Another machine's part stays for a day; what another program has left is never touched."""
+    old, new = (tmp_path / f".download.{k}{k}{k}{k}.elsewhere.1.part" for k in "ab")
+    before = tmp_path / ".download-1a2b3c4d"  # as parts were once called
+    theirs = tmp_path / ".film.mp4.part"
+    for path in (old, new, before, theirs):
+        path.write_bytes(b"half")
+        if path != new:
+            os.utime(path, (0, 0))
+    imagefiles.clear_downloads(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([new.name, theirs.name])
+
+
+def test_a_killed_writer_of_the_cache_is_cleared_away(tmp_path: Path) -> None:
+    child = multiprocessing.get_context("fork").Process(target=os._exit, args=(0,))
+    child.start()
+    child.join()
+    cache = tmp_path / "cache"
+    datasets.load(write_folder(tmp_path / "pets"))
+    (kept,) = cache.iterdir()
+    mine = imagefiles.part(kept)
+    left = mine.with_name(mine.name.replace(f".{os.getpid()}.", f".{child.pid}."))
+    left.write_bytes(b"half")
+    (tmp_path / "pets" / "cat" / "9.png").write_bytes(picture(9))
+    datasets.load(tmp_path / "pets")
+    assert list(cache.iterdir()) == [kept]
+
+
 def test_probe_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()  # the real probe
     monkeypatch.setattr(imagefiles, "PROBE_SECONDS", -1.8)
@@ -410,11 +513,11 @@ def test_damaged_cache_is_named_and_made_again(tmp_path: Path, caplog: pytest.Lo
         arrays["x_test"] = np.array([{"a": 1}]) if harm == "forged" else 255 - arrays["x_test"]
         np.savez(file, **arrays)
     assert same(datasets.load("cifar10", tmp_path), good)
-    assert len(caplog.records) == 1 and caplog.records[0].levelno == logging.WARNING
-    message = caplog.records[0].getMessage()
+    assert len(warned(caplog)) == 1 and warned(caplog)[0].levelno == logging.WARNING
+    message = warned(caplog)[0].getMessage()
     assert str(file) in message and "damaged" in message and "\n" not in message
     caplog.clear()
-    assert same(datasets.load("cifar10", tmp_path), good) and not caplog.records
+    assert same(datasets.load("cifar10", tmp_path), good) and not warned(caplog)
 
 
 def test_unwritable_cache_only_warns(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -422,7 +525,7 @@ def test_unwritable_cache_only_warns(tmp_path: Path, caplog: pytest.LogCaptureFi
     (tmp_path / "file").write_text("in the way")
     data = datasets.load("cifar10", tmp_path, cache=tmp_path / "file" / "cache")
     assert len(data.y_train) == 10
-    assert len(caplog.records) == 1 and "not kept" in caplog.records[0].getMessage()
+    assert len(warned(caplog)) == 1 and "not kept" in warned(caplog)[0].getMessage()
 
 
 def test_cache_can_be_switched_off(tmp_path: Path) -> None:
@@ -661,6 +764,8 @@ BAD_FOLDERS: list[tuple[Callable[[Path], Any], tuple[str, ...]]] = [
     (lambda f: (f / "dog" / "2.png").write_bytes(b"no image"), ("cannot decode", "2.png")),
     (lambda f: cut(f / "dog" / "2.png"), ("cannot decode", "2.png")),
     (lambda f: deep(f / "dog" / "2.png"), ("cannot decode", "2.png", "8-bit")),
+    (lambda f: (f / "dog" / "2.jpg").write_bytes(picture(1, (32, 32), kind="JPEG")[:-300]), ("cannot decode", "2.jpg")),
+    (lambda f: (f / "dog" / "2.png").write_bytes(b""), ("cannot decode", "2.png")),
     (lambda f: write_folder(f / "train"), ("has a train/ folder but none called test/",)),
     (lambda f: [write_folder(f / "train"), write_folder(f / "test", ("cat", "cow"))], ("class 'cow'", "only one of")),
 ]

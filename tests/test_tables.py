@@ -72,9 +72,9 @@ def keep(folder, method, seed, accuracy, profile="digits", dataset="digits", **m
     changes = {name: more.pop(name) for name in ("status", "machine") if name in more}
     experiment = cm.Experiment(dataset, "til", method, seed, profile, **more)
     R = [[accuracy if j <= i else None for j in range(5)] for i in range(5)]
-    run = cm.Run("x", experiment.to_dict(), R, None, [[1.0]] * 5, [1] * 5, {}, versions={"torch": "2"}, data={"digest": "d"})
+    run = cm.Run("x", experiment.to_dict(), R, None, [[1.0]] * 5, [1] * 5, {})
     run = replace(run, **{"machine": {"device": "cpu", "threads": 1}, **changes})
-    run = completed(replace(run, data={}))
+    run = completed(run)
     return Store(folder).save(run, experiment, run.data["digest"])
 
 
@@ -102,7 +102,9 @@ def test_the_board_shows_every_run_once(tmp_path):
         "| CM | A | 0 | 40.00 | 0.00 |",
     ]
     assert "{dropdown} 1 other setting (1 run)" in text
-    assert "- A: torch 2, cpu, 1 thread\n" in text and "- B: torch 2, a card, 2 threads" in text
+    versions = "cmlib 0.1.0, torch 2.9.0, python 3.12.0"
+    assert f"- A: {versions}, cpu, CPU not recorded, 1 thread\n" in text
+    assert f"- B: {versions}, a card, CPU not recorded, 2 threads" in text
 
 
 def test_coverage_counts_the_runs_of_the_grids(tmp_path):
