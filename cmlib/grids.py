@@ -133,6 +133,8 @@ def _check(content: Any, wanted: Any, where: str) -> None:
     if not isinstance(content, kind) or (isinstance(content, bool) and kind not in (bool, _VALUE)):
         names = " or ".join(one.__name__ for one in (kind if isinstance(kind, tuple) else (kind,)))
         raise ValueError(f"{where} must be {names}, not {content!r}")
+    if isinstance(content, int) and abs(content) >= 2**63:
+        raise ValueError(f"{where} must be below 2 to the power of 63")
     if isinstance(wanted, list):
         for one in content:
             _check(one, wanted[0], f"an entry of {where}")
