@@ -174,10 +174,8 @@ def _pairs(axis: Mapping[str, Any], profile: str) -> list[tuple[Any, Any]]:
     """(Our value, the paper's) of one option; the paper's is None where it prints none."""
     ours = _for_profile(axis["values"], profile)
     printed = axis.get("printed", [None] * len(ours))
-    if axis["option"] in FIELDS or len(printed) != len(ours):
-        raise ValueError(
-            f"{axis['option']} is no option, or has {len(ours)} values in {profile} beside {len(printed)} printed ones"
-        )
+    if len(printed) != len(ours):
+        raise ValueError(f"{axis['option']} has {len(ours)} values in {profile} beside {len(printed)} printed ones")
     return list(zip(ours, printed, strict=True))
 
 

@@ -445,7 +445,8 @@ def annotations_reader(folder: Path) -> Reader:
         place = folder / "val" / "val_annotations.txt"
         path.rename(place)
         try:
-            with imagefiles.readable():
+            with pytest.MonkeyPatch.context() as patch, imagefiles.readable():
+                patch.setattr(imagefiles, "TINY_CLASSES", 2)
                 return imagefiles.read(imagefiles.list_tiny(folder))
         finally:
             place.rename(path)
@@ -529,7 +530,7 @@ def check(name: str, seeds: range, folder: Path, counted: Any) -> None:
     counted("wrong results", sum(said.startswith("wrong") for said in bad.values()))
     counted("tracebacks", sum(said.startswith(("traceback", "not")) for said in bad.values()))
     assert not bad, "\n".join(f"{seed}: {said}" for seed, said in [*bad.items()][:20])
-    assert refused > len(seeds) / 10  # the damage reaches the reader
+    assert refused > len(seeds) / 10 or name == "cache"  # the damage reaches the reader; a cache is made again
 
 
 @pytest.fixture(autouse=True)
@@ -539,19 +540,19 @@ def quiet() -> Iterator[None]:
     logging.getLogger("cmlib").setLevel(level)
 
 
-# Nesting of thousands of levels in classes.json and a zero byte in a name of val_annotations.txt are not yet refused in one line.
-OPEN = pytest.mark.xfail(reason="RecursionError and 'embedded null byte' get through imagefiles")
-NAMES = [pytest.param(name, marks=OPEN) if name in ("class names", "annotations") else name for name in READERS]
-
-
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", READERS)
 def test_damaged_files_end_in_one_line(name: str, tmp_path: Path, counted: Any) -> None:
     check(name, range(SHARES[name]), tmp_path, counted)
 
 
+# Nesting of thousands of levels in classes.json and a zero byte in a name of val_annotations.txt are not refused in one line yet.
+OPEN = pytest.mark.xfail(reason="RecursionError, and ValueError: embedded null byte, get through imagefiles")
+LONG = [pytest.param(name, marks=OPEN) if name in ("class names", "annotations") else name for name in READERS]
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", LONG)
 def test_twenty_thousand_damaged_files(name: str, tmp_path: Path, counted: Any) -> None:
     check(name, range(1000, 1000 + 40 * SHARES[name]), tmp_path, counted)
 
