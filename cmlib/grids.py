@@ -133,6 +133,8 @@ def _check(content: Any, wanted: Any, where: str) -> None:
     if not isinstance(content, kind) or (isinstance(content, bool) and kind not in (bool, _VALUE)):
         names = " or ".join(one.__name__ for one in (kind if isinstance(kind, tuple) else (kind,)))
         raise ValueError(f"{where} must be {names}, not {content!r}")
+    if isinstance(content, int) and abs(content) >= 2**63:
+        raise ValueError(f"{where} must be below 2 to the power of 63")
     if isinstance(wanted, list):
         for one in content:
             _check(one, wanted[0], f"an entry of {where}")
@@ -172,10 +174,8 @@ def _pairs(axis: Mapping[str, Any], profile: str) -> list[tuple[Any, Any]]:
     """(Our value, the paper's) of one option; the paper's is None where it prints none."""
     ours = _for_profile(axis["values"], profile)
     printed = axis.get("printed", [None] * len(ours))
-    if axis["option"] in FIELDS or len(printed) != len(ours):
-        raise ValueError(
-            f"{axis['option']} is no option, or has {len(ours)} values in {profile} beside {len(printed)} printed ones"
-        )
+    if len(printed) != len(ours):
+        raise ValueError(f"{axis['option']} has {len(ours)} values in {profile} beside {len(printed)} printed ones")
     return list(zip(ours, printed, strict=True))
 
 
