@@ -65,7 +65,12 @@ def digits_script() -> str:
     """`digits.js`: the images as text, and the function that reads them."""
     text, code = packed(digits())
     table = ", ".join(f'"{word}": {value}' for word, value in code.items())
-    return _DIGITS.replace("LETTERS", LETTERS).replace("TABLE", table).replace("TEXT", text).replace("COUNT", str(10 * (TRAIN + TEST)))
+    return (
+        _DIGITS.replace("LETTERS", LETTERS)
+        .replace("TABLE", table)
+        .replace("TEXT", text)
+        .replace("COUNT", str(10 * (TRAIN + TEST)))
+    )
 
 
 _DIGITS = """\

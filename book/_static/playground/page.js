@@ -282,7 +282,7 @@
     const cells = cm ? "Crosses are centroids; a cell holds what is nearest to its own." : til ? "Right and up are the scores of the two digits; the border is where they are equal." : "A cell is where its digit has the highest score.";
     const since = cm && !til ? "task 2 (where the merged plane begins)" : `task ${i + 1}`;
     const moved = home && run.R.length >= (cm && !til ? 2 : i + 1) && pg.progress(run) > i + 1 ? ` Arrows lead from where the images of task ${i + 1} were right after ${since}.` : "";
-    return `Each point is a test image, coloured by what it is; ${wrong} of ${count} (dark rims) are in a wrong cell. ${cells}${moved}`;
+    return `Each point is a test image, coloured by what it is; ${wrong} of ${count} (ringed) lie in a wrong cell. ${cells}${moved}`;
   }
 
   const signed = (v) => (Math.abs(v) < 0.05 ? "0.0" : `${v < 0 ? "−" : "+"}${Math.abs(v).toFixed(1)}`);
