@@ -83,6 +83,7 @@
     }
     const changed = ["lr", "lam", "strength", "support", "epochs", "memory"].some((key) => s[key] !== usual[key] && !(pg.USED[key] && !pg.USED[key](s)));
     find("[data-do=usual]").disabled = !changed;
+    find(".pg-fold > summary").textContent = `Settings: ${titleOf(s)}`;
   }
 
   function showNotes(remarks) {
@@ -398,7 +399,7 @@
 
   function judge(run) {
     all(".pg-list > li").forEach((item, k) => {
-      const found = pg.verdict(pg.EXERCISES[k], state.guesses[k] ?? null, run);
+      const found = pg.verdict(pg.EXERCISES[k], state.guesses[k] ?? null, run, state.sides[1]?.run.R ?? []);
       if (!found || !(item.classList.contains("pg-active") || state.guesses[k] !== undefined) || item.classList.contains("pg-done")) return;
       item.classList.toggle("pg-done", found.done);
       find(".pg-verdict", item).textContent = found.text;
@@ -470,6 +471,7 @@
 
   find(".pg-still").hidden = true;
   find(".pg-live").hidden = false;
+  find(".pg-fold").open = root.clientWidth >= 700; // on a phone the picture comes first
   listen();
   makeExercises();
   fromAddress();
