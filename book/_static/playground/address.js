@@ -18,7 +18,7 @@
     memory: (s) => s.method === "er" || (s.method === "cm" && s.scenario === "cil"),
     projectors: (s) => s.method === "cm" && s.scenario === "cil",
   };
-  const COMMON = { scenario: "til", method: "naive", order: "natural", seed: 0, memory: 50, projectors: true, compare: false, at: 0 };
+  const COMMON = { scenario: "cil", method: "naive", order: "natural", seed: 0, memory: 50, projectors: true, compare: false, at: 0 };
 
   // The defaults of a method in a scenario, chosen on validation images (chosen.js).
   function defaults(method, scenario, projectors) {
@@ -58,7 +58,7 @@
       return otherwise;
     };
     const method = choose("method", METHODS, COMMON.method), scenario = choose("scenario", ["til", "cil"], COMMON.scenario);
-    const own = pg.CHOSEN.projectors ?? true, projectors = choose("projectors", ["with", "without"], own ? "with" : "without") === "with";
+    const projectors = choose("projectors", ["with", "without"], "with") === "with";
     const setting = { ...defaults(method, scenario, projectors), projectors };
     setting.compare = choose("compare", ["naive", "no"], "no") === "naive";
     setting.at = Number(choose("at", ["0", "1", "2", "3", "4", "5"], "0"));
@@ -97,7 +97,7 @@
   // A setting as an address, without what is at its default or of no use to the method.
   function format(setting) {
     const usual = defaults(setting.method, setting.scenario, setting.projectors), parts = [`method=${setting.method}`, `scenario=${setting.scenario}`];
-    if (USED.projectors(setting) && setting.projectors !== (pg.CHOSEN.projectors ?? true)) parts.push(`projectors=${setting.projectors ? "with" : "without"}`);
+    if (USED.projectors(setting) && !setting.projectors) parts.push("projectors=without");
     for (const key of ["lam", "strength", "support", "memory", "lr", "epochs", "order", "seed"]) {
       if ((USED[key] ? USED[key](setting) : true) && setting[key] !== usual[key]) parts.push(`${key}=${setting[key]}`);
     }

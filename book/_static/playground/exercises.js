@@ -6,7 +6,7 @@
   const lost = (R) => R[0][0] - R[R.length - 1][0]; // of task 1, in points
   const last = (R, j) => R[R.length - 1][j];
 
-  // check(setting, R, sums) -> { truth: which guess was right, done, text }
+  // check(run, R, sums, beside) -> { truth: which guess was right, done, text }
   const EXERCISES = [
     {
       title: "Make it forget",
@@ -23,7 +23,7 @@
     },
     {
       title: "The same network, another question",
-      text: "Now it is told which task an image belongs to, so it only chooses between two digits. The training steps are ten times larger than they need to be. " +
+      text: "Now it is told which task an image belongs to, so it only chooses between two digits. But it trains in large steps. Run it once. " +
         "Then lower the learning rate until task 1 loses less than 5 points.",
       setup: "#method=naive&scenario=til&lr=0.1",
       question: "With a learning rate of a tenth of that, task 1 will be forgotten",
@@ -50,37 +50,39 @@
     },
     {
       title: "Without a single stored image",
-      text: "In TIL, CM keeps two centroids a task and nothing else: 160 bytes for five tasks. The learning rate is large again, lambda is 0, and nothing is held. " +
-        "Look at the plane of task 1 and its arrows. Then make lambda larger until task 1 loses less than 10 points.",
-      setup: "#method=cm&scenario=til&lr=0.1&lam=0",
-      question: "What will the arrows do when lambda is larger?",
-      guesses: ["become shorter", "stay as they are", "become longer"],
-      done: "CM in TIL with a learning rate of 0.1 or more, in which task 1 loses less than 10 points",
-      check: ({ setting }, R) => ({
-        fits: setting.method === "cm" && setting.scenario === "til", done: setting.lr >= 0.1 && setting.lam > 0 && lost(R) < 10,
-        truth: setting.lam > 0 ? 0 : null,
-        text: `With lambda ${setting.lam} task 1 went from ${share(R[0][0])} to ${share(last(R, 0))}.`,
+      text: "Large steps again, and two networks side by side: CM, which keeps two centroids a task and holds old places with its penalty, and Naive, " +
+        "which keeps nothing. Guess, run, and compare the planes of task 1.",
+      setup: "#method=cm&scenario=til&lr=0.1&lam=0.1&compare=naive",
+      question: "At the end, more of task 1 is left",
+      guesses: ["on the side of CM", "on the side of Naive", "it is the same on both"],
+      done: "CM beside Naive, in TIL with a learning rate of 0.1, and CM loses less than 10 points of task 1",
+      check: ({ setting }, R, sums, beside) => ({
+        fits: setting.method === "cm" && setting.scenario === "til" && setting.compare && beside.length === R.length,
+        done: setting.lr === 0.1 && lost(R) < 10,
+        truth: Math.abs(lost(R) - lost(beside)) < 3 ? 2 : lost(R) < lost(beside) ? 0 : 1,
+        text: `With a learning rate of ${setting.lr} task 1 went from ${share(R[0][0])} to ${share(last(R, 0))} by CM, and from ${share(beside[0][0])} to ${share(last(beside, 0))} by Naive.`,
       }),
     },
     {
       title: "Neither too loose nor too tight",
-      text: "The task is not given, and CM keeps 50 images. Find a lambda with which task 1 keeps 90 % of what it had right after it was learned, while " +
-        "task 5 is still learned (90 % or more).",
-      setup: "#method=cm&scenario=cil&lam=0",
-      question: "When lambda is far too large, what suffers?",
-      guesses: ["the old tasks", "the new tasks", "both alike"],
-      done: "CM, task 1 keeps 90 % of its accuracy, and task 5 has 90 % or more",
+      text: "A penalty can be too strong: its slope has the length lambda however small the drift is, so with large steps it shakes the network (chapter 4). " +
+        "Run it, then find a lambda with which task 1 keeps 90 % of what it had right after it was learned, and task 5 is learned (90 % or more).",
+      setup: "#method=cm&scenario=til&lr=0.1&lam=1",
+      question: "With a smaller lambda, task 1 will be kept",
+      guesses: ["better", "just as well", "worse"],
+      done: "CM in TIL with a learning rate of 0.1: task 1 keeps 90 % of its accuracy, and task 5 has 90 % or more",
       check: ({ setting }, R) => ({
-        fits: setting.method === "cm", done: last(R, 0) >= 0.9 * R[0][0] && last(R, 4) >= 90,
-        truth: 1,
+        fits: setting.method === "cm" && setting.scenario === "til" && !setting.compare,
+        done: setting.lr === 0.1 && setting.lam < 1 && last(R, 0) >= 0.9 * R[0][0] && last(R, 4) >= 90,
+        truth: setting.lam < 1 ? (last(R, 0) >= 0.9 * R[0][0] ? 0 : 2) : null,
         text: `With lambda ${setting.lam} task 1 kept ${share(last(R, 0))} of ${share(R[0][0])}, and task 5 has ${share(last(R, 4))}.`,
       }),
     },
   ];
 
-  // What to say after a run to someone who guessed (or did not): { text, done }.
-  function verdict(exercise, guess, run) {
-    const result = exercise.check(run, run.R, pg.summary(run.R));
+  // What to say after a run to someone who guessed (or did not): { text, done }. beside: the matrix of the run beside it.
+  function verdict(exercise, guess, run, beside) {
+    const result = exercise.check(run, run.R, pg.summary(run.R), beside);
     if (!result.fits) return null;
     if (guess === null) return { done: false, text: `${result.text} Choose your prediction, then run again.` };
     const told = result.truth === null ? "" : result.truth === guess ? " Your prediction was right." : ` You expected otherwise; it is: ${exercise.guesses[result.truth]}.`;

@@ -38,14 +38,21 @@
     return theta;
   }
 
-  // y = W x + b for n rows. x [n, inputs] -> [n, outputs]
+  // y = W x + b for n rows, with four sums side by side, which a processor adds at the same time. x [n, inputs] -> [n, outputs]
   function linear(theta, layer, x, n) {
-    const { outputs, inputs, at, bias } = layer, y = new Float64Array(n * outputs);
+    const { outputs, inputs, at, bias } = layer, y = new Float64Array(n * outputs), fours = inputs - (inputs % 4);
     for (let r = 0; r < n; r++) {
-      for (let o = 0; o < outputs; o++) {
-        let sum = theta[bias + o];
-        for (let i = 0, w = at + o * inputs, from = r * inputs; i < inputs; i++) sum += theta[w + i] * x[from + i];
-        y[r * outputs + o] = sum;
+      for (let o = 0, from = r * inputs; o < outputs; o++) {
+        const w = at + o * inputs;
+        let s0 = theta[bias + o], s1 = 0, s2 = 0, s3 = 0, i = 0;
+        for (; i < fours; i += 4) {
+          s0 += theta[w + i] * x[from + i];
+          s1 += theta[w + i + 1] * x[from + i + 1];
+          s2 += theta[w + i + 2] * x[from + i + 2];
+          s3 += theta[w + i + 3] * x[from + i + 3];
+        }
+        for (; i < inputs; i++) s0 += theta[w + i] * x[from + i];
+        y[r * outputs + o] = s0 + s1 + (s2 + s3);
       }
     }
     return y;

@@ -83,6 +83,7 @@
     }
     const changed = ["lr", "lam", "strength", "support", "epochs", "memory"].some((key) => s[key] !== usual[key] && !(pg.USED[key] && !pg.USED[key](s)));
     find("[data-do=usual]").disabled = !changed;
+    find(".pg-fold > summary").textContent = `Settings: ${titleOf(s)}`;
   }
 
   function showNotes(remarks) {
@@ -282,7 +283,7 @@
     const cells = cm ? "Crosses are centroids; a cell holds what is nearest to its own." : til ? "Right and up are the scores of the two digits; the border is where they are equal." : "A cell is where its digit has the highest score.";
     const since = cm && !til ? "task 2 (where the merged plane begins)" : `task ${i + 1}`;
     const moved = home && run.R.length >= (cm && !til ? 2 : i + 1) && pg.progress(run) > i + 1 ? ` Arrows lead from where the images of task ${i + 1} were right after ${since}.` : "";
-    return `Each point is a test image, coloured by what it is; ${wrong} of ${count} (dark rims) are in a wrong cell. ${cells}${moved}`;
+    return `Each point is a test image, coloured by what it is; ${wrong} of ${count} (ringed) lie in a wrong cell. ${cells}${moved}`;
   }
 
   const signed = (v) => (Math.abs(v) < 0.05 ? "0.0" : `${v < 0 ? "−" : "+"}${Math.abs(v).toFixed(1)}`);
@@ -398,7 +399,7 @@
 
   function judge(run) {
     all(".pg-list > li").forEach((item, k) => {
-      const found = pg.verdict(pg.EXERCISES[k], state.guesses[k] ?? null, run);
+      const found = pg.verdict(pg.EXERCISES[k], state.guesses[k] ?? null, run, state.sides[1]?.run.R ?? []);
       if (!found || !(item.classList.contains("pg-active") || state.guesses[k] !== undefined) || item.classList.contains("pg-done")) return;
       item.classList.toggle("pg-done", found.done);
       find(".pg-verdict", item).textContent = found.text;
@@ -470,6 +471,7 @@
 
   find(".pg-still").hidden = true;
   find(".pg-live").hidden = false;
+  find(".pg-fold").open = root.clientWidth >= 700; // on a phone the picture comes first
   listen();
   makeExercises();
   fromAddress();
