@@ -31,7 +31,7 @@ TESTS := test-units test-notebooks test-book test-engines test-numbers test-faul
 $(TESTS): env
 	@$(PARTS) $(@:test-%=%)
 
-## stress          longer forms: slow tests, the engine's speed against a bare loop
+## stress          longer forms: slow tests, planted defects, 20,000 damaged files, speed against a bare loop
 stress: env
 	@$(PARTS) stress
 

@@ -289,9 +289,9 @@ def list_tiny(folder: Path) -> Source:
     if notes.is_file() and (folder / "val" / "images").is_dir():
         number = {wnid: label for label, wnid in enumerate(wnids)}
         rows = [line.split("\t") for line in notes.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-        strange = next((row for row in rows if len(row) < 2 or row[1] not in number), None)
+        strange = next((row for row in rows if len(row) < 2 or row[1] not in number or not row[0].isprintable()), None)
         if strange is not None:
-            raise DataError(f"tiny-imagenet: {notes} has a line that names no class: '{one_line(strange)}'")
+            raise DataError(f"tiny-imagenet: {notes} has a line that names no image and class: '{one_line(strange)}'")
         test = tuple(folder / "val" / "images" / row[0] for row in rows)
         return Source("images", folder, train, test, (labels, tuple(number[row[1]] for row in rows)), wnids)
     test, labels_test = _class_files(folder / "val", wnids)
@@ -471,7 +471,7 @@ def tiny_names(source: Source) -> tuple[str, ...]:
             words = json.loads(file.read_text(encoding="utf-8"))["words"]
             if not isinstance(words, list):
                 raise ValueError("words is no list")
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise DataError(f"cannot read {file}: {one_line(error)}; mend or remove it") from None
         return _short(words)
     words_file = source.folder / "words.txt"

@@ -545,14 +545,9 @@ def test_damaged_files_end_in_one_line(name: str, tmp_path: Path, counted: Any) 
     check(name, range(SHARES[name]), tmp_path, counted)
 
 
-# Nesting of thousands of levels in classes.json and a zero byte in a name of val_annotations.txt are not refused in one line yet.
-OPEN = pytest.mark.xfail(reason="RecursionError, and ValueError: embedded null byte, get through imagefiles")
-LONG = [pytest.param(name, marks=OPEN) if name in ("class names", "annotations") else name for name in READERS]
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("name", LONG)
+@pytest.mark.parametrize("name", READERS)
 def test_twenty_thousand_damaged_files(name: str, tmp_path: Path, counted: Any) -> None:
     check(name, range(1000, 1000 + 40 * SHARES[name]), tmp_path, counted)
 
