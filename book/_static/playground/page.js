@@ -364,7 +364,8 @@
     const word = state.playing ? "Pause" : reached() > 0 && !done ? "Go on" : "Run";
     if (button.textContent !== word) button.textContent = word;
     button.disabled = find("[data-do=step]").disabled = find("[data-do=task]").disabled = done && !state.playing;
-    const main = state.sides[0];
+    const main = state.sides[0], { task, epoch, learning, loss, setting } = main.run;
+    find(".pg-now-at").textContent = !learning ? "" : `task ${task + 1}, epoch ${Math.min(epoch + 1, setting.epochs)} of ${setting.epochs}${loss >= 0 ? `, loss ${loss.toFixed(2)}` : ""}`;
     all(".pg-moments button").forEach((one, k) => {
       one.disabled = !state.sides.some(({ snaps }) => snaps[k]);
       const here = k === 0 ? pg.progress(main.run) === 0 : !main.run.learning && !main.run.trouble && main.run.task + 1 === k;
