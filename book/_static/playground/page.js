@@ -32,7 +32,7 @@
     state.sides.forEach((side) => { side.snaps[0] = pg.copy(side.run); });
     state.space = null;
     state.owed = 0;
-    root.classList.add("pg-fresh");
+    document.body.classList.add("pg-fresh");
     makePanels();
     showSetting();
     showNotes(remarks);
@@ -144,7 +144,7 @@
 
   function play(until = pg.TASKS, quick = false) {
     if (over()) return;
-    root.classList.remove("pg-fresh");
+    document.body.classList.remove("pg-fresh");
     Object.assign(state, { playing: true, target: until, quick, clock: 0, owed: 0 });
     showBar();
     requestAnimationFrame(frame);
@@ -365,7 +365,8 @@
     if (button.textContent !== word) button.textContent = word;
     button.disabled = find("[data-do=step]").disabled = find("[data-do=task]").disabled = done && !state.playing;
     const main = state.sides[0], { task, epoch, learning, loss, setting } = main.run;
-    find(".pg-now-at").textContent = !learning ? "" : `task ${task + 1}, epoch ${Math.min(epoch + 1, setting.epochs)} of ${setting.epochs}${loss >= 0 ? `, loss ${loss.toFixed(2)}` : ""}`;
+    find(".pg-now-at").textContent = !learning ? `Task ${task + 1} is over.`
+      : `Task ${task + 1} of ${pg.TASKS}, epoch ${Math.min(epoch + 1, setting.epochs)} of ${setting.epochs}${loss >= 0 ? `, loss of the last batch ${loss.toFixed(2)}` : ""}`;
     all(".pg-moments button").forEach((one, k) => {
       one.disabled = !state.sides.some(({ snaps }) => snaps[k]);
       const here = k === 0 ? pg.progress(main.run) === 0 : !main.run.learning && !main.run.trouble && main.run.task + 1 === k;
@@ -443,7 +444,7 @@
     });
     const actions = {
       run: () => { if (state.playing) { stop(); draw(true); } else play(); },
-      step: () => { stop(); root.classList.remove("pg-fresh"); advance(); draw(true); },
+      step: () => { stop(); document.body.classList.remove("pg-fresh"); advance(); draw(true); },
       task: () => play(Math.min(pg.TASKS, Math.floor(reached()) + 1)),
       restart: () => goTo(0),
       usual: () => { const s = state.setting, { lr, lam, strength, support, epochs, memory } = pg.defaults(s.method, s.scenario, s.projectors); change({ lr, lam, strength, support, epochs, memory }); },
@@ -470,7 +471,7 @@
     setTimeout(() => { button.textContent = "Copy the link"; }, 2000);
   }
 
-  find(".pg-still").hidden = true;
+  find(".pg-still", document).hidden = true;
   find(".pg-live").hidden = false;
   find(".pg-fold").open = root.clientWidth >= 700; // on a phone the picture comes first
   listen();
