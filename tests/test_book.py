@@ -278,6 +278,8 @@ def test_links_inside_the_site_lead_somewhere(page: str) -> None:
 
 
 def has_anchor(path: Path, anchor: str) -> bool:
+    if path.name == "playground.html" and "=" in anchor:
+        return True  # a setting; test_playground reads those of the chapters
     return anchor == "" or re.search(rf'(?:id|name)="{re.escape(unquote(anchor))}"', path.read_text()) is not None
 
 
