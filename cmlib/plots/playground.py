@@ -9,7 +9,6 @@ The sources are plain modules of JavaScript in book/_static/playground; the book
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections import Counter
 from collections.abc import Mapping
