@@ -14,7 +14,7 @@ pg.still = () => {
     const text = `${title}, after five tasks: ${row.join(", ")} % right on tasks 1 to 5; Accuracy ${sums.accuracy.toFixed(1)} %.`;
     return `<figure><svg viewBox="0 0 ${SIZE} ${SIZE}" role="img" aria-label="The plane of ${title}, with the test images of ten digits in their cells.">${out.join("")}</svg><figcaption>${text}</figcaption></figure>`;
   });
-  return `<div class="pg-still">\n<div>${parts.join("\n")}</div>\n` +
+  return `<div class="pg pg-still">\n<div>${parts.join("\n")}</div>\n` +
     "<p>A point is a test image (every third one is drawn), its colour the digit; a ring says that it lies in the cell of another digit. With scripts on, this page trains both, and others, before your eyes.</p>\n</div>\n";
 };
 

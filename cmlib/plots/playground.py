@@ -9,7 +9,6 @@ The sources are plain modules of JavaScript in book/_static/playground; the book
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections import Counter
 from collections.abc import Mapping
@@ -103,12 +102,7 @@ def page(folder: Path = FOLDER) -> str:
     """The whole playground as one HTML page that asks for nothing."""
     read = {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()}
     scripts = "".join(f"<script>\n{read[name + '.js']}</script>\n" for name in SCRIPTS)
-    return _PAGE.format(style=read["playground.css"], body=body(read["body.html"], read["still.svg"]), scripts=scripts)
-
-
-def body(markup: str, still: str) -> str:
-    """The page's markup with its picture for those without scripts."""
-    return re.sub(r"<!-- still\.svg -->\n?", lambda _: still, markup)
+    return _PAGE.format(style=read["playground.css"], body=read["still.svg"] + read["body.html"], scripts=scripts)
 
 
 _PAGE = """\

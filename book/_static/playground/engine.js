@@ -187,7 +187,7 @@
 
   // Centroids of the tasks so far, each in its own space; the current ones from the support images as the network sees them now.
   function centroidsNow(run) {
-    if (run.setting.method !== "cm" || !run.learning) return run.centroids;
+    if (run.setting.method !== "cm" || run.centroids.length > run.task) return run.centroids;
     const { theta, layers, task, support } = run, n = support.labels.length;
     const e = pg.linear(theta, layers.head[task], pg.features(theta, layers, support.x, n), n);
     return [...run.centroids.slice(0, task), pg.centroids(e, support.labels).c];

@@ -14,7 +14,7 @@
   };
   const still = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 
-  const WORK = 6; // milliseconds of training a frame; drawing takes about 2 more
+  const WORK = 5; // milliseconds of training a frame; drawing takes about 3 more
   const PACE = { slow: 0.06, normal: 0.3, fast: Infinity }; // tasks a second
   const LADDER = [1, 2, 5];
   const form = find("form"), state = { setting: null, sides: [], playing: false, target: pg.TASKS, space: null, guesses: {}, clock: 0, owed: 0 };
@@ -32,7 +32,7 @@
     state.sides.forEach((side) => { side.snaps[0] = pg.copy(side.run); });
     state.space = null;
     state.owed = 0;
-    root.classList.add("pg-fresh");
+    document.body.classList.add("pg-fresh");
     makePanels();
     showSetting();
     showNotes(remarks);
@@ -144,35 +144,53 @@
 
   function play(until = pg.TASKS, quick = false) {
     if (over()) return;
-    root.classList.remove("pg-fresh");
+    document.body.classList.remove("pg-fresh");
     Object.assign(state, { playing: true, target: until, quick, clock: 0, owed: 0 });
     showBar();
-    requestAnimationFrame(frame);
+    next(frame);
   }
 
   function stop() {
     state.playing = false;
   }
 
+  function next(work) { // one loop at most
+    cancelAnimationFrame(state.request);
+    state.request = requestAnimationFrame(work);
+  }
+
   // At most WORK milliseconds of training, then one picture. With reduced motion the picture changes at a task's end only.
   function frame(time) {
     if (!state.playing || document.hidden) return;
     const began = performance.now(), pace = state.quick || still() ? Infinity : PACE[find("[name=speed]").value];
-    const tasks = state.sides.map(({ run }) => run.R.length).join();
+    const ends = () => state.sides.map(({ run }) => run.R.length).join(), tasks = ends();
     if (state.clock) state.owed = Math.min(state.owed + (pace * Math.min(100, time - state.clock)) / 1000, 1);
     state.clock = time;
     const from = reached();
     while (!over() && reached() < state.target && performance.now() - began < WORK) {
       if (pace < Infinity && reached() - from >= state.owed) break;
       advance();
+      if (tasks !== ends()) break; // the end of a task has its own picture
     }
     if (pace < Infinity) state.owed = Math.max(0, state.owed - (reached() - from));
     if (over() || reached() >= state.target) stop();
-    const ended = tasks !== state.sides.map(({ run }) => run.R.length).join();
-    if (!still() || ended || !state.playing) draw(ended || !state.playing);
+    const ended = tasks !== ends();
+    const last = ended || !state.playing; // its picture is a whole one, and has a frame of its own
+    if (!last && !still()) draw(false);
+    measure(began);
+    next(last ? lastPicture : frame);
+  }
+
+  function lastPicture() {
+    const began = performance.now();
+    draw(true);
+    measure(began);
+    if (state.playing) next(frame);
+  }
+
+  function measure(began) {
     const took = performance.now() - began;
     pg.frames = { longest: Math.max(pg.frames.longest, took), work: pg.frames.work + took };
-    if (state.playing) requestAnimationFrame(frame);
   }
 
   function goTo(moment) { // back, or forward again, to the end of a task (0: the start)
@@ -254,6 +272,9 @@
   function draw(full) {
     const colours = inks();
     for (const side of state.sides) {
+      const { setting, run: { task } } = side, needed = full || setting.scenario === "cil" ? Array.from({ length: task + 1 }, (_, j) => j) : [spaceOf(side)];
+      side.known = [];
+      for (const j of needed) side.known[j] = pg.answers(side.run, j);
       drawPlane(side, colours, full);
       const { curve } = side.run;
       if (full || side.drawn !== curve.length) drawNumbers(side, colours);
@@ -265,7 +286,7 @@
 
   function drawPlane(side, colours, full) {
     const { run, panel, setting } = side, i = spaceOf(side), home = homeOf(side, i), canvas = find(".pg-canvas", panel);
-    const what = pg.scene(run, i, home), { pen, width } = sized(canvas);
+    const what = pg.scene(run, i, home, side.known), { pen, width } = sized(canvas);
     pg.drawPlane(pen, what, pg.view(what), width, colours);
     if (!full) return;
     const wrong = what.points.filter((p) => p.wrong).length, count = what.points.length, til = setting.scenario === "til";
@@ -332,11 +353,11 @@
   }
 
   // The test images that are wrong now, of all tasks so far.
-  function showWrong({ run, panel }) {
+  function showWrong({ run, panel, known }) {
     const found = [];
     let count = 0;
     for (let j = 0; j <= run.task; j++) {
-      const { rows, labels, given } = pg.answers(run, j);
+      const { rows, labels, given } = known[j];
       count += rows.length;
       rows.forEach((row, r) => { if (given[r] !== labels[r]) found.push({ row, label: labels[r], given: given[r] }); });
     }
@@ -364,7 +385,9 @@
     const word = state.playing ? "Pause" : reached() > 0 && !done ? "Go on" : "Run";
     if (button.textContent !== word) button.textContent = word;
     button.disabled = find("[data-do=step]").disabled = find("[data-do=task]").disabled = done && !state.playing;
-    const main = state.sides[0];
+    const main = state.sides[0], { task, epoch, learning, loss, setting } = main.run;
+    find(".pg-now-at").textContent = !learning ? `Task ${task + 1} is over.`
+      : `Task ${task + 1} of ${pg.TASKS}, epoch ${Math.min(epoch + 1, setting.epochs)} of ${setting.epochs}${loss >= 0 ? `, loss of the last batch ${loss.toFixed(2)}` : ""}`;
     all(".pg-moments button").forEach((one, k) => {
       one.disabled = !state.sides.some(({ snaps }) => snaps[k]);
       const here = k === 0 ? pg.progress(main.run) === 0 : !main.run.learning && !main.run.trouble && main.run.task + 1 === k;
@@ -384,7 +407,7 @@
         label.append(input, make("span", text));
         return label;
       }));
-      begin.setAttribute("aria-label", `Set up: ${exercise.title}`);
+      begin.setAttribute("aria-label", `Set it up: ${exercise.title}`);
       begin.addEventListener("click", () => {
         all(".pg-list > li").forEach((one) => one.classList.toggle("pg-active", one === item));
         if (location.hash !== exercise.setup) history.pushState(null, "", exercise.setup);
@@ -442,7 +465,7 @@
     });
     const actions = {
       run: () => { if (state.playing) { stop(); draw(true); } else play(); },
-      step: () => { stop(); root.classList.remove("pg-fresh"); advance(); draw(true); },
+      step: () => { stop(); document.body.classList.remove("pg-fresh"); advance(); draw(true); },
       task: () => play(Math.min(pg.TASKS, Math.floor(reached()) + 1)),
       restart: () => goTo(0),
       usual: () => { const s = state.setting, { lr, lam, strength, support, epochs, memory } = pg.defaults(s.method, s.scenario, s.projectors); change({ lr, lam, strength, support, epochs, memory }); },
@@ -455,7 +478,7 @@
       return button;
     }));
     addEventListener("popstate", fromAddress);
-    document.addEventListener("visibilitychange", () => { if (!document.hidden && state.playing) { state.clock = 0; requestAnimationFrame(frame); } });
+    document.addEventListener("visibilitychange", () => { if (!document.hidden && state.playing) { state.clock = 0; next(frame); } });
     let wait = 0;
     const again = () => { clearTimeout(wait); wait = setTimeout(() => draw(true), 60); };
     addEventListener("resize", again);
@@ -469,7 +492,7 @@
     setTimeout(() => { button.textContent = "Copy the link"; }, 2000);
   }
 
-  find(".pg-still").hidden = true;
+  find(".pg-still", document).hidden = true;
   find(".pg-live").hidden = false;
   find(".pg-fold").open = root.clientWidth >= 700; // on a phone the picture comes first
   listen();

@@ -16,12 +16,12 @@
   // --- the plane ----------------------------------------------------------------------------------------------------
 
   // What is seen of plane i: test images by their true class and by whether the answer is right, centroids (CM), classes that
-  // compete, and arrows from where the points of a task once were (home: { task, places }).
-  function scene(run, i, home) {
+  // compete, and arrows from where the points of a task once were (home: { task, places }); known: answers of tasks that are known already.
+  function scene(run, i, home, known = []) {
     const til = run.setting.scenario === "til", tasks = til ? [i] : run.tasks.slice(0, run.task + 1).map((_, j) => j);
     const points = [], arrows = [];
     for (const j of tasks) {
-      const { places, labels, given } = pg.answers(run, j);
+      const { places, labels, given } = known[j] ?? pg.answers(run, j);
       labels.forEach((label, r) => {
         points.push({ x: places[2 * r], y: places[2 * r + 1], label, wrong: given[r] !== label });
         if (home && home.task === j) {
