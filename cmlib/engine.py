@@ -407,7 +407,12 @@ def machine(device: torch.device, threads: int) -> dict[str, Any]:
     """
     changed = bool(_git("status", "--porcelain", "--", "."))
     where = {"device": device_name(device), "cpu": cpu_model(), "instructions": instructions(), "threads": threads}
-    return {**where, "commit": _git("rev-parse", "--short=10", "HEAD"), "changed": changed}
+    return {**where, "commit": commit(), "changed": changed}
+
+
+def commit() -> str:
+    """The short commit of the checkout cmlib runs from; empty outside one."""
+    return _git("rev-parse", "--short=10", "HEAD")
 
 
 def cpu_model() -> str:

@@ -13,15 +13,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from handmade import completed
 from PIL import Image
 
 import cmlib as cm
 from cmlib import cli, datasets, engine, imagefiles
-from cmlib.audit import form_problems
 from cmlib.datasets import ImageData
 from cmlib.errors import DataError, OptionError
 from cmlib.memory import ExemplarMemory, StreamMemory, shortages
 from cmlib.methods.rehearsal import make_memory
+from cmlib.runfile import form_problems
 from cmlib.scenario import Scenario
 
 
@@ -182,7 +183,7 @@ def test_a_known_data_set_of_unlike_sizes_is_damaged() -> None:
 def test_data_sets_that_are_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said = {
         ("arrays",): "on the command line name a folder of images or a data set of `cmlib datasets`",
-        ("./none",): "allowed: digits, cifar10, cifar100, tiny-imagenet, arrays, or a folder of images.",
+        ("./none",): "no folder none; a data set is a folder of images or one of: digits, cifar10, cifar100, tiny-imagenet",
         (
             "cifar10",
             "--data-root",
@@ -262,7 +263,10 @@ def test_a_run_names_the_classes_of_its_tasks(tmp_path: Path, capsys: pytest.Cap
 
 
 def test_names_keep_their_spaces_in_a_file() -> None:
-    made = cm.Run("x", {}, [[1.0, None], [2.0, 3.0]], None, [[1.0]], [1], {}, classes=[["a  [b", "c   d"]])
+    content = cm.Experiment("digits", "til", "naive", 0, "smoke", n_tasks=2, epochs=1).to_dict()
+    made = completed(
+        cm.Run("x", content, [[1.0, None], [2.0, 3.0]], None, [[1.0]] * 2, [1] * 2, {}, classes=[["a  [b", "c   d"]])
+    )
     assert cm.Run.from_json(made.to_json()).classes == [["a  [b", "c   d"]] and '"R": [\n  [ 1.0, null ],' in made.to_json()
 
 

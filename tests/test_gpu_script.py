@@ -468,7 +468,7 @@ def test_a_damaged_archive_is_one_line_and_changes_nothing(gpu, inside, tmp_path
             del content["experiment"]["seed"]
         run.write_text(json.dumps(content))
         gpu.gpu_pack.write_archive(archive, "", source, [run, *source.rglob("*.ckpt")])
-    words = {"other": "neither runs nor checkpoints", "changed": "does not fit its hash", "poor": "a result lacks 'seed'"}
+    words = {"other": "neither runs nor checkpoints", "changed": "does not fit its hash", "poor": "no entry 'experiment.seed'"}
     code, _, error = inside("--unpack", archive, *folders(tmp_path))
     assert code == 2 and words.get(damage, "or damaged") in error and error.count("\n") == 1
     assert not (tmp_path / "store").exists() and not (tmp_path / "results").exists()
