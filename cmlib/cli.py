@@ -77,7 +77,7 @@ class Command(TyperCommand):
         """Run the command, unless the folder with the data is none."""
         root = ctx.params.get("data_root")
         if root is not None and not Path(root).is_dir():
-            raise OptionError(f"--data-root {root} is no folder")
+            raise OptionError(f"--data-root {root} is no folder; name the one that holds the data sets, as in DIR/cifar10/")
         return super().invoke(ctx)
 
 

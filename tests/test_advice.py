@@ -264,9 +264,8 @@ def test_a_run_names_the_classes_of_its_tasks(tmp_path: Path, capsys: pytest.Cap
 
 def test_names_keep_their_spaces_in_a_file() -> None:
     content = cm.Experiment("digits", "til", "naive", 0, "smoke", n_tasks=2, epochs=1).to_dict()
-    made = completed(
-        cm.Run("x", content, [[1.0, None], [2.0, 3.0]], None, [[1.0]] * 2, [1] * 2, {}, classes=[["a  [b", "c   d"]])
-    )
+    R = [[1.0, None], [2.0, 3.0]]
+    made = completed(cm.Run("x", content, R, None, [[1.0]] * 2, [1] * 2, {}, classes=[["a  [b", "c   d"]]))
     assert cm.Run.from_json(made.to_json()).classes == [["a  [b", "c   d"]] and '"R": [\n  [ 1.0, null ],' in made.to_json()
 
 
