@@ -11,6 +11,7 @@ import json
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -106,6 +107,7 @@ def names() -> list[str]:
     return sorted((path.stem for path in FOLDER.glob("*.toml")), key=lambda name: (not name.startswith("table"), name))
 
 
+@cache
 def load(name: str) -> Grid:
     """Read a grid by its name, `table1` to `table6` or another one of `names()`; OptionError for an unknown name."""
     return read(FOLDER / f"{check_name('grid', name, names())}.toml")

@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,11 @@ class Run:
     def retained_scalars(self) -> int:
         """Scalars kept between tasks beside backbone and heads."""
         return sum(self.retained.values())
+
+    @cached_property
+    def setting(self) -> str:
+        """What it has in common with runs that differ from it in the seed only, as a text."""
+        return json.dumps({**self.experiment, "seed": None, "data": self.data["digest"]}, sort_keys=True)
 
     @property
     def seed(self) -> int:
