@@ -26,8 +26,9 @@ import torch
 from tiny import tiny_nets
 
 import cmlib as cm
-from cmlib import cli, engine, sweep
+from cmlib import cli, engine, nets, sweep
 from cmlib.engine import Checkpoint
+from cmlib.methods import base
 from cmlib.methods.cm import CentroidsMatching
 from cmlib.store import Store
 
@@ -421,7 +422,9 @@ def test_two_writers(case: Case, tmp_path: Path) -> None:
 def test_a_worker_killed_in_a_sweep(tmp_path: Path, counted: Callable[..., None]) -> None:
     """Full-size net: a worker is a new process. Its first death costs nothing."""
     wanted, folder = cm.Experiment("digits", "til", "naive", 0, "smoke", **OPTIONS), tmp_path / "store"
-    whole = cm.run(wanted, progress=False)
+    with pytest.MonkeyPatch.context() as patch:  # the small nets of the other tests do not reach a new process
+        patch.setattr(base, "make_backbone", nets.make_backbone)
+        whole = cm.run(wanted, progress=False)
     make, started = sweep.Slot.give, []
 
     def give(self: sweep.Slot, item: Any, *rest: Any) -> None:
