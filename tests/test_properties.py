@@ -179,11 +179,24 @@ def tried(method: str, scenario: str, how: settings) -> None:
     inner()
 
 
-@pytest.mark.faults
-@pytest.mark.parametrize(("method", "scenario"), [("cm", "cil"), ("gem", "til"), ("cope", "cil"), ("emr", "til")])
-def test_every_point_of_a_run(method: str, scenario: str) -> None:
-    """Two tasks of two epochs, cut at each of its points in turn."""
+FEW = [("cm", "cil"), ("gem", "til"), ("cope", "cil"), ("emr", "til")]
+
+
+def cut_at_each(method: str, scenario: str, points: int) -> None:
+    """Two tasks of two epochs, cut at each of so many points in turn."""
     options = {name: value for name, (_, value) in WHOLE.items() if name in METHODS[method].options and name != "support_chunk"}
     experiment = Experiment("arrays", scenario, method, n_tasks=2, epochs=2, batch_size=4, **options)
-    for point in range(0, 40):
-        check(experiment, [(point + 0.5) / 40])
+    for point in range(points):
+        check(experiment, [(point + 0.5) / points])
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(("method", "scenario"), FEW)
+def test_some_points_of_a_run(method: str, scenario: str) -> None:
+    cut_at_each(method, scenario, 6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("method", "scenario"), FEW)
+def test_every_point_of_a_run(method: str, scenario: str) -> None:
+    cut_at_each(method, scenario, 40)
