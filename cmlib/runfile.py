@@ -122,7 +122,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     content = dict(pairs)
     if len(content) < len(pairs):
         names = [name for name, _ in pairs]
-        raise ValueError(f"holds '{next(name for name in names if names.count(name) > 1)}' twice")
+        raise ValueError(f"holds {next(name for name in names if names.count(name) > 1)[:60]!r} twice")
     return content
 
 
@@ -140,7 +140,7 @@ def _entry_problems(content: dict[str, Any]) -> Iterator[str]:
     for name, value in content.items():
         inside = name in PARENTS and isinstance(value, dict)
         flat.update({f"{name}.{key}": one for key, one in value.items()} if inside else {name: value})
-    yield from (f"unknown entry '{name}'" for name in flat if name not in SCHEMA)
+    yield from (f"unknown entry {name[:60]!r}" for name in flat if name not in SCHEMA)
     for name, (words, fits) in SCHEMA.items():
         if name not in flat:
             if name not in OPTIONAL:

@@ -361,6 +361,7 @@ BAD = {
     "scenario unknown": (put("experiment.scenario", "dil"), "til or cil"),
     "seed text": (put("experiment.seed", "0"), "experiment.seed is"),
     "seed huge": (put("experiment.seed", 10**30), "experiment.seed is"),
+    "a name of two lines": (put("a\nb", 1), r"unknown entry 'a\nb'"),
     "a path as data set": (put("experiment.dataset", "/media/me/photos"), "a data set's name, no path"),
     "no status": (put("status", ...), "no entry 'status'"),
     "stopped after the end": (put("status", "stopped: the loss is not finite (task 9, epoch 1)"), "there are 5 tasks"),
