@@ -177,16 +177,16 @@ def another_cpu(store: Store, repeats: Store) -> str:
     first = {run.id: run for run in store}
     pairs: dict[tuple[str, str], list[tuple[Run, Run]]] = defaultdict(list)
     for again in repeats:
-        if again.id in first:
+        if again.id in first:  # the same experiment on the same data
             pairs[again.experiment["scenario"], again.experiment["method"]].append((first[again.id], again))
     if not pairs:
         return f"Nothing: {NOT_RUN}."
     header = ["", "method", "seeds", "first", "repeated", "difference", "largest", "same R"]
-    rows = [_repeated(*place, pairs[place]) for scenario in ("til", "cil") for place in paper_order(pairs, scenario)]
+    rows = [_repeated(*place, pairs[place]) for scenario in ("til", "cil") for place in _in_paper_order(pairs, scenario)]
     return "\n\n".join([dense(markdown(header, rows, numbers=5)), _repeats_in_words([p for ps in pairs.values() for p in ps])])
 
 
-def paper_order(places: Iterable[tuple[str, str]], scenario: str) -> list[tuple[str, str]]:
+def _in_paper_order(places: Iterable[tuple[str, str]], scenario: str) -> list[tuple[str, str]]:
     """The (scenario, method) of one scenario in the order of the paper's table."""
     methods = [method for method, _ in paper.cells((scenario,))]
     return sorted((place for place in places if place[0] == scenario), key=lambda place: _rank(methods, place[1]))
@@ -198,6 +198,8 @@ def _repeated(scenario: str, method: str, runs: Sequence[tuple[Run, Run]]) -> li
     texts = [spread([run.accuracy for run in side]) for side in zip(*both, strict=True)]
     same = sum(a.R == b.R for a, b in runs)
     seeds = seeds_text(a.seed for a, _ in both)
+    if not both:
+        return [scenario.upper(), METHODS[method].title, "stopped", *["-"] * 4, f"{same} of {len(runs)}"]
     largest = f"{max(moved, key=abs):+.2f}"
     return [scenario.upper(), METHODS[method].title, seeds, *texts, spread(moved), largest, f"{same} of {len(runs)}"]
 

@@ -41,7 +41,7 @@ from cmlib import costs, datasets, engine, grids
 from cmlib.datasets import ImageData
 from cmlib.errors import CmlibError, OptionError, StoreError, check_name
 from cmlib.experiment import Experiment, identity
-from cmlib.imagefiles import is_alive as _is_alive
+from cmlib.imagefiles import is_alive
 from cmlib.store import FINISHED, Run, Store, clear_parts, committed, default_folder, write_atomically
 
 BACKENDS = {"loky": "", "dask": "distributed", "ray": "ray"}  # and the package each needs beside joblib
@@ -561,7 +561,7 @@ def status(store: Store) -> str:
     for path in sorted(store.folder.glob(STATUS)):
         try:
             state = json.loads(path.read_text(encoding="utf-8"))
-            if state["host"] == socket.gethostname() and not _is_alive(state["process"]):
+            if state["host"] == socket.gethostname() and not is_alive(state["process"]):
                 lines.append(f"{state['title']}: its process has died; the same command continues")
                 path.unlink(missing_ok=True)
                 continue

@@ -453,7 +453,7 @@ def test_a_sweep_killed_at_a_random_moment_and_run_again(tmp_path, undisturbed):
     assert Child(store, 2, out).code() == 0, moment
     assert content_of(Store(store)) == undisturbed, moment
     assert is_clean(store) and {path.suffix for path in files(store)} == {".json"}, (moment, files(store))
-    assert out.read_text().startswith("4 runs: ") and len(workers) == 1 and not any(map(sweep._is_alive, workers))
+    assert out.read_text().startswith("4 runs: ") and len(workers) == 1 and not any(map(sweep.is_alive, workers))
 
 
 def under_fire(folder, out, epochs, kills, seed, epoch_time):
@@ -532,7 +532,7 @@ def test_a_signal_leaves_a_clean_store_and_says_how_to_go_on(tmp_path, number, s
     until(lambda: list(store.rglob("*.ckpt")))
     workers, told = workers_of(child.pid), sweep.status(Store(store))
     send(child.pid, number)
-    assert child.code() == 1 and not out.exists() and len(workers) == 1 and not any(map(sweep._is_alive, workers))
+    assert child.code() == 1 and not out.exists() and len(workers) == 1 and not any(map(sweep.is_alive, workers))
     (checkpoint,) = store.rglob("*.ckpt")
     assert files(store) == sorted([*before, checkpoint])
     assert torch.load(checkpoint, weights_only=True)["position"]["epoch"] >= 1
