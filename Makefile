@@ -41,7 +41,7 @@ lint: env
 
 ## notebooks       run every chapter in place and store its outputs
 notebooks: env
-	$(PY) -m cmlib.notebooks refresh
+	$(PY) -m cmlib.teaching.notebooks refresh
 
 ## book            build the site into _build/html
 book: env
@@ -51,7 +51,7 @@ book: env
 publish-results: env
 	$(PY) -m cmlib.cli publish
 	$(PY) -m cmlib.cli tables
-	$(PY) -m cmlib.plots.hero
+	$(PY) -m cmlib.teaching.hero
 
 ## repo            SLUG=owner/name: change the public address everywhere
 repo:

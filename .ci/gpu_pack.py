@@ -193,11 +193,11 @@ def extract(archive: Path, folder: Path) -> None:
 
 def publish(folder: Path, results: Path) -> list[Path]:
     """As `cmlib publish`; errors name places in the archive."""
-    from cmlib import report
     from cmlib.errors import StoreError
+    from cmlib.reproduction import publish as publishing
 
     try:
-        return report.publish(folder, results)
+        return publishing.publish(folder, results)
     except (ValueError, KeyError, TypeError) as error:
         words = str(error).replace(f"{folder}{os.sep}", "") if isinstance(error, ValueError) else f"a result lacks {error}"
         raise StoreError(f"nothing was put in place: {words}") from None

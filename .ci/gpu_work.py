@@ -58,7 +58,7 @@ def small(method: str, scenario: str, **options: Any) -> Any:
 
 def losses(experiment: Any, data: Any, device: str) -> list[float]:
     """Losses of the first steps of the first tasks."""
-    from cmlib.engine import fresh
+    from cmlib.experiment import fresh
 
     method, found = fresh(experiment, data, device), []
     for task in method.scenario.tasks[:TASKS]:
@@ -92,12 +92,12 @@ def against_cpu(experiment: Any, data: Any, device: str) -> str:
 
 def against_graph(experiment: Any, data: Any, device: str) -> str:
     """Recorded steps against the steps themselves, where cmlib can record steps."""
-    from cmlib import graphs
-    from cmlib.engine import fresh
+    from cmlib import cudagraph
+    from cmlib.experiment import fresh
 
-    text = graphs.check(fresh(experiment, data, device))
+    text = cudagraph.check(fresh(experiment, data, device))
     apart = re.search(r"most (\S+) apart", text)
-    good = float(apart[1]) <= graphs.TOLERANCE if apart else "not recorded" in text or "nothing is recorded" in text
+    good = float(apart[1]) <= cudagraph.TOLERANCE if apart else "not recorded" in text or "nothing is recorded" in text
     return f"{'ok' if good else 'FAILED'}: {text}"
 
 
@@ -117,10 +117,10 @@ def comparisons(data: Any, device: str) -> Iterator[tuple[str, Callable[[], str]
 def has_graphs() -> bool:
     """Whether this cmlib can record steps."""
     try:
-        from cmlib import graphs
+        from cmlib import cudagraph
     except ImportError:
         return False
-    return hasattr(graphs, "check") and hasattr(graphs, "stepper")
+    return hasattr(cudagraph, "check") and hasattr(cudagraph, "stepper")
 
 
 def check(seconds: float, device: str, say: Say) -> None:
@@ -151,7 +151,7 @@ def attempt(task: Callable[[], str]) -> str:
 
 def bench(name: str, scenario: str, device: str, seconds: float) -> str:
     """Seconds a step in the second task with the paper's batches: plain, and recorded where cmlib can."""
-    from cmlib.engine import fresh
+    from cmlib.experiment import fresh
 
     on_cuda = device != "cpu"
     sizes = {"batch_size": 32, "train_per_class": 200} if on_cuda else {"batch_size": 8}
@@ -166,9 +166,9 @@ def bench(name: str, scenario: str, device: str, seconds: float) -> str:
     optimizer = method.make_optimizer()
     kinds: dict[str, Any] = {"plain": lambda x, y: method.step(optimizer, x, y, task)}
     if on_cuda and has_graphs():
-        from cmlib import graphs
+        from cmlib import cudagraph
 
-        kinds["graph"] = graphs.stepper(method, optimizer, task)
+        kinds["graph"] = cudagraph.stepper(method, optimizer, task)
     times = {kind: seconds_a_step(method, task, step, seconds / len(kinds)) for kind, step in kinds.items()}
     return ", ".join(f"{kind} {1000 * value:.2f} ms a step" for kind, value in times.items())
 
@@ -207,7 +207,7 @@ class Work:
 
     def __init__(self, store: str, data_root: str | None, device: str) -> None:
         self.store, self.data_root = store, data_root
-        from cmlib.engine import choose_device, device_name
+        from cmlib.machine import choose_device, device_name
 
         self.device = str(choose_device(device))
         self.name = device_name(choose_device(device))

@@ -127,7 +127,7 @@ def lint() -> list[Result]:
     if notebooks:
         clean = ["-o", "-c", "--preserve-cell-metadata-field", "tags"]
         done += [command(str(BIN / "nb-clean"), "check", *clean, *notebooks)]
-        done += [command(python, "-m", "cmlib.notebooks", "check")]
+        done += [command(python, "-m", "cmlib.teaching.notebooks", "check")]
     return done
 
 

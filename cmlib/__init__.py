@@ -13,22 +13,23 @@ import importlib
 from typing import Any
 
 from cmlib import centroids, datasets, metrics, projectors
-from cmlib.engine import fresh, load_or_run, run, train
+from cmlib.engine import load_or_run, run, train
 from cmlib.errors import CmlibError, DataError, OptionError, StoreError
-from cmlib.experiment import Experiment
+from cmlib.experiment import Experiment, fresh
 from cmlib.methods import METHODS, Method, Option, register
 from cmlib.scenario import Scenario, Task
 from cmlib.store import Run, Store
+from cmlib.version import VERSION
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 _LAZY = {
     "plots": ("cmlib.plots", None),
-    "checks": ("cmlib.checks", None),
-    "paper": ("cmlib.paper", None),
-    "setup": ("cmlib.plots.page", "setup"),
-    "say": ("cmlib.plots.page", "say"),
-    "show": ("cmlib.plots.page", "show"),
+    "checks": ("cmlib.teaching.checks", None),
+    "paper": ("cmlib.reproduction.paper", None),
+    "setup": ("cmlib.teaching.page", "setup"),
+    "say": ("cmlib.teaching.page", "say"),
+    "show": ("cmlib.teaching.page", "show"),
     "player": ("cmlib.plots.player", "player"),
 }
 

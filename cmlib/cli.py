@@ -25,6 +25,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from cmlib import machine
 from cmlib.errors import CmlibError, OptionError, check_name
 
 LONGEST = 1000  # letters of a message: what was typed may be of any length
@@ -196,7 +197,7 @@ def run(
 
 def _standing(experiment: Any, images: Any, folder: Path) -> str:
     """Where an interrupted run stands, and how to go on."""
-    from cmlib.engine import Checkpoint
+    from cmlib.checkpoint import Checkpoint
     from cmlib.store import Store
 
     shelf = Store(folder)
@@ -278,9 +279,9 @@ def doctor(data_root: DataRoot = None, store: OutStore = None, form: Form = None
 
     folder = Path(store) if store else stores.default_folder()
     stores.Store(folder).check_writable()
-    for name, version in engine.versions().items():
+    for name, version in machine.versions().items():
         print(f"ok    {name} {version}")
-    device = engine.device_name(engine.choose_device("auto"))
+    device = machine.device_name(machine.choose_device("auto"))
     print(f"ok    device {device}, {os.cpu_count()} cores, {torch.get_num_threads()} threads")
     cores = os.cpu_count() or 1
     if torch.get_num_threads() == 1 and cores > 2:
@@ -315,7 +316,7 @@ def bench(
     as_json: AsJson = False,
 ) -> None:
     """Measure how long steps, epochs and batches take, beside Avalanche, a bare loop and a literal CM step."""
-    from cmlib import bench as benches
+    from cmlib.reproduction import bench as benches
 
     form = chosen(form, as_json, "text", "json")
     names = tuple(name.strip() for name in methods.split(",")) if methods else ()
@@ -335,9 +336,9 @@ def report(
     as_json: AsJson = False,
 ) -> None:
     """Print two tables: digits, measured on this machine; CIFAR-10, the paper's values beside the committed runs."""
-    from cmlib import report as reports
     from cmlib import store as stores
-    from cmlib import sweep as sweeps
+    from cmlib.reproduction import report as reports
+    from cmlib.reproduction import sweep as sweeps
 
     form = chosen(form, as_json, "text", "json")
     shelf = stores.Store(store or stores.default_folder())
@@ -355,7 +356,7 @@ def table(
     as_json: AsJson = False,
 ) -> None:
     """Print a table of the paper, ours beside its values: mean, deviation, number of runs, verdict."""
-    from cmlib import tables as paper_tables
+    from cmlib.reproduction import tables as paper_tables
 
     form = chosen(form, as_json, *paper_tables.FORMATS)
     print(paper_tables.render(paper_tables.table(number, profile, paper_tables.stores_of(store)), form))
@@ -374,8 +375,8 @@ def figure(
     as_json: AsJson = False,
 ) -> None:
     """Draw a figure of the paper from stored runs; its paths go to stdout, what to know about it to stderr."""
-    from cmlib import figures
-    from cmlib import tables as paper_tables
+    from cmlib.reproduction import figures
+    from cmlib.reproduction import tables as paper_tables
 
     form = chosen(form, as_json, *figures.FORMS)
     check_folder("--out", out)
@@ -393,7 +394,7 @@ def claims(
     as_json: AsJson = False,
 ) -> None:
     """Print the paper's empirical sentences, each with a test that decides it: on the paper's own numbers, and on the runs."""
-    from cmlib import claims as sentences
+    from cmlib.reproduction import claims as sentences
 
     print(sentences.show(profile, chosen(form, as_json, "text", "md", "json"), store))
 
@@ -406,7 +407,7 @@ def errata(
     as_json: AsJson = False,
 ) -> None:
     """Print where the paper and its released code part, what is done here, and what the other reading changes: measured."""
-    from cmlib import errata as points
+    from cmlib.reproduction import errata as points
 
     print(points.show(profile, chosen(form, as_json, "text", "md", "json"), store))
 
@@ -431,7 +432,7 @@ def sweep(
 
     To leave the machine to other work: nice -n 19 cmlib sweep ...
     """
-    from cmlib import sweep as sweeps
+    from cmlib.reproduction import sweep as sweeps
 
     return sweeps.main(grid, profile, seeds, jobs, backend, budget, store, data_root, dry_run, order, status)
 
@@ -450,7 +451,7 @@ def chapters(
     as_json: AsJson = False,
 ) -> int:
     """Run chapters of the book with other parameters, through papermill; exit code 1 when one failed."""
-    from cmlib import chapters as book
+    from cmlib.teaching import chapters as book
 
     if chosen(form, as_json, "text", "json") == "text":
         return book.main(profile, only, parameter or [], jobs, out, recompute)
@@ -468,12 +469,12 @@ def publish(
     as_json: AsJson = False,
 ) -> None:
     """Validate results and copy them to the committed ones."""
-    from cmlib import report as reports
+    from cmlib.reproduction import publish as publishing
 
     form = chosen(form, as_json, "text", "json")
     if not Path(target).is_dir():
         raise OptionError(f"--target {target} is no folder; run this in a checkout of the book, or name its results")
-    paths = [str(path) for path in reports.publish(Path(source), Path(target))]
+    paths = [str(path) for path in publishing.publish(Path(source), Path(target))]
     say("\n".join(paths), form, published=paths)
 
 
@@ -485,9 +486,9 @@ def audit(
     as_json: AsJson = False,
 ) -> int:
     """Check that every number of the book comes from a run that fits its own description; exit code 1 when one does not."""
-    from cmlib import audit as audits
+    from cmlib.teaching import traced
 
-    return audits.main(store, book, chosen(form, as_json, "text", "json") == "json")
+    return traced.main(store, book, chosen(form, as_json, "text", "json") == "json")
 
 
 @command()
@@ -501,8 +502,8 @@ def export(
     as_json: AsJson = False,
 ) -> None:
     """Write all runs of a store as one tidy table."""
-    from cmlib import export as exports
     from cmlib import store as stores
+    from cmlib.reproduction import export as exports
 
     kind = chosen(form, as_json, *exports.FORMATS) if form or as_json else None
     print(exports.export(store or stores.default_folder(), out, kind, cells), end="")
@@ -515,12 +516,12 @@ def tables(
     as_json: AsJson = False,
 ) -> None:
     """Fill the tables in the book's pages from the committed runs."""
-    from cmlib import report as reports
+    from cmlib.teaching import filled
 
     form = chosen(form, as_json, "text", "json")
     if not Path(folder).is_dir():
         raise OptionError(f"there is no folder {folder} with the book's pages")
-    pages = [str(page) for page in reports.refresh_tables(Path(folder))]
+    pages = [str(page) for page in filled.refresh_tables(Path(folder))]
     say("\n".join(pages), form, pages=pages)
 
 
@@ -531,12 +532,12 @@ def picture(
     as_json: AsJson = False,
 ) -> None:
     """Draw the README's picture from the committed runs."""
-    from cmlib import report as reports
+    from cmlib.teaching import filled
 
     form = chosen(form, as_json, "text", "json")
     if Path(target).is_dir() or Path(target).suffix != ".png":
         raise OptionError(f"{target}: expected the name of a .png file")
-    drawn = str(reports.readme_picture(Path(target)))
+    drawn = str(filled.readme_picture(Path(target)))
     say(drawn, form, picture=drawn)
 
 

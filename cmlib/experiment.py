@@ -10,14 +10,16 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+import torch
+
 from cmlib import datasets
-from cmlib.datasets import ARRAYS, Named, named
+from cmlib.datasets import ARRAYS, ImageData, Named, named
 from cmlib.errors import OptionError, check_name, nearest
 from cmlib.methods import METHODS
 from cmlib.methods.base import Method, Option
 from cmlib.nets import BATCH_NORMS, HEADS
 from cmlib.profiles import PRESETS, PROFILES, preset_options, profile_options
-from cmlib.scenario import AUGMENTATIONS, CLASS_ORDERS, EVAL_SPLITS, KINDS
+from cmlib.scenario import AUGMENTATIONS, CLASS_ORDERS, EVAL_SPLITS, KINDS, Scenario
 
 COMMON: dict[str, Option] = {
     "epochs": Option(10, "epochs a task", int, low=1),
@@ -202,3 +204,22 @@ def profile_defaults(cls: type[Method], profile: str, dataset: str, scenario: st
     chosen = profile_options(profile, dataset, scenario, cls.name)
     values.update({name: allowed[name].parse(name, value) for name, value in chosen.items() if name in allowed})
     return values
+
+
+def fresh(experiment: Experiment, data: ImageData, device: str | torch.device = "cpu") -> Method:
+    """The untrained method of an experiment, with its scenario."""
+    options = experiment.options
+    scenario = Scenario(
+        data,
+        experiment.scenario,
+        options["n_tasks"],
+        experiment.seed,
+        options.get("support_size", 0),
+        options.get("stratified", True),
+        options["train_per_class"],
+        options["eval_split"],
+        options["augmentation"],
+        device,
+        options["class_order"],
+    )
+    return METHODS[experiment.method](options, scenario).to(device)

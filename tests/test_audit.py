@@ -15,11 +15,14 @@ import pandas
 import pytest
 
 import cmlib as cm
-from cmlib import audit, costs, datasets, engine, report
-from cmlib import export as exports
+from cmlib import datasets
+from cmlib.experiment import fresh
 from cmlib.methods import METHODS
 from cmlib.methods.naive import Naive
+from cmlib.reproduction import audit, costs, publish
+from cmlib.reproduction import export as exports
 from cmlib.store import committed
+from cmlib.teaching import traced
 
 STORE, BOOK = committed().folder, Path(__file__).resolve().parents[1] / "book"
 NAIVE = "digits/digits-cil/naive/seed0-b781ac71.json"
@@ -41,11 +44,11 @@ def one_file_store(folder, place, change=None):
 
 def problems(folder):
     """Problems of a small store and book, as `file: problem`."""
-    return [f"{where}: {what}" for where, what in audit.audit(folder / "store", folder / "book").problems]
+    return [f"{where}: {what}" for where, what in traced.audit(folder / "store", folder / "book").problems]
 
 
 def test_the_committed_book_and_its_runs_pass():
-    found = audit.audit(STORE, BOOK)
+    found = traced.audit(STORE, BOOK)
     assert found.problems == []
     files = [*STORE.rglob("seed*.json"), *(STORE.parent / "repeats").rglob("seed*.json")]
     assert found.checked["result files"] == len(files) > 100
@@ -123,7 +126,7 @@ def change_in_notebook(rng, path, kind):
         output = rng.choice(outputs)
         record = output["metadata"]["cmlib"]
         names = [name for name, value in record["values"].items() if type(value) in (int, float)]
-        own = {name for chapter, name in audit.ON_PAGE if chapter == path.stem}
+        own = {name for chapter, name in traced.ON_PAGE if chapter == path.stem}
         if kind == "value" and record["runs"] and (names := [name for name in names if name not in own]):
             name = rng.choice(names)
             record["values"][name] = typo(rng, record["values"][name])
@@ -151,7 +154,7 @@ def committed_runs():
 def page_problems(folder, runs):
     """Problems of the pages of a folder, as a set of (file, problem)."""
     found = audit.Audit()
-    audit.check_pages(folder, runs, found)
+    traced.check_pages(folder, runs, found)
     return set(found.problems)
 
 
@@ -185,7 +188,7 @@ def test_another_possible_accuracy_shows_where_a_page_uses_it(tmp_path):
     content["R"][4][4] -= 100 / 72
     content["R_task_known"][4][4] = 100.0
     path.write_text(json.dumps(content))
-    found = audit.audit(tmp_path / "store", BOOK).problems
+    found = traced.audit(tmp_path / "store", BOOK).problems
     assert any(where == "01_forgetting.ipynb" and "naive-cil-digits-seed0-b781ac71" in what for where, what in found)
 
 
@@ -205,7 +208,7 @@ def test_another_possible_accuracy_is_caught_by_the_checksum(tmp_path, number):
 
 
 def test_publishing_writes_the_checksums(tmp_path):
-    report.publish(STORE / NAIVE, tmp_path / "results")
+    publish.publish(STORE / NAIVE, tmp_path / "results")
     lines = (tmp_path / "results" / "SHA256SUMS").read_text().splitlines()
     assert lines == [f"{hashlib.sha256((STORE / NAIVE).read_bytes()).hexdigest()}  {NAIVE}"]
     assert not [*audit.checksum_problems(tmp_path / "results")]
@@ -353,7 +356,7 @@ def test_steps_and_memory_follow_from_the_experiment(scenario, method, options):
     kinds = cm.methods.cm.CentroidsMatching.options["merging"].choices if method == "cm" else ()
     options = {name: value if value != "offset" else kinds[-1] for name, value in options.items()}
     experiment = cm.Experiment("digits", scenario, method, 2, profile="smoke", **options)
-    made, sizes = engine.fresh(experiment, datasets.load("digits")), audit.sizes_of(experiment)
+    made, sizes = fresh(experiment, datasets.load("digits")), audit.sizes_of(experiment)
     for task in made.scenario.tasks:
         made.begin_task(task)
         drawn = sum(1 for _ in made.batches(task, 0))
@@ -391,10 +394,10 @@ R = [[90.0, None, None], [60.0, 80.0, None], [30.0, 50.0, 100.0]]
 
 
 def test_metrics_by_hand():
-    values = audit.metrics_of(R)
+    values = traced.metrics_of(R)
     assert values["accuracy"] == pytest.approx(60) and values["learning_accuracy"] == pytest.approx(90)
     assert values["bwt"] == pytest.approx((-30 - 60 - 30) / 3) and values["bwt_final"] == pytest.approx((-60 - 30) / 2)
-    assert audit.metrics_of([[90.0, None], [None, None]]) == {}
+    assert traced.metrics_of([[90.0, None], [None, None]]) == {}
 
 
 def page_with(folder, *outputs, name="07_test.ipynb"):
@@ -439,7 +442,7 @@ def test_a_value_that_no_run_gives_is_said(tmp_path, two_seeds, shift, monkeypat
     page_with(tmp_path, cm.say("{acc:.1f} %", two_seeds, acc=two_seeds[0].accuracy + shift))
     (line,) = problems(tmp_path)
     assert line.startswith("07_test.ipynb: cell 0: acc = ") and "naive-cil-digits-seed0-b781ac71 and 1 more" in line
-    monkeypatch.setattr(audit, "ON_PAGE", {("07_test", "acc")})
+    monkeypatch.setattr(traced, "ON_PAGE", {("07_test", "acc")})
     assert problems(tmp_path) == []
 
 
@@ -481,22 +484,22 @@ def test_a_table_nobody_makes_is_said(tmp_path, two_seeds):
 
 def test_what_is_printed_and_the_exit_code(tmp_path, capsys):
     one_file_store(tmp_path, NAIVE)
-    assert audit.main(tmp_path / "store", tmp_path / "book") == 0
+    assert traced.main(tmp_path / "store", tmp_path / "book") == 0
     assert capsys.readouterr().out == "checked: 1 result files; no problems\n"
     one_file_store(tmp_path, NAIVE, lambda content: content.update(date="today"))
-    assert audit.main(tmp_path / "store", tmp_path / "book") == 1
+    assert traced.main(tmp_path / "store", tmp_path / "book") == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines == [f'{NAIVE}: date is "today"; it must be YYYY-MM-DD', "checked: 1 result files; 1 problem"]
-    assert audit.main(tmp_path / "store", tmp_path / "book", as_json=True) == 1
+    assert traced.main(tmp_path / "store", tmp_path / "book", as_json=True) == 1
     printed = json.loads(capsys.readouterr().out)
     assert printed["checked"] == {"result files": 1} and [one["file"] for one in printed["problems"]] == [NAIVE]
 
 
 def test_folders_that_are_not_there(tmp_path):
     with pytest.raises(cm.StoreError, match="there is no store"):
-        audit.audit(tmp_path / "none", BOOK)
+        traced.audit(tmp_path / "none", BOOK)
     with pytest.raises(cm.OptionError, match=r"there is no folder .* pages"):
-        audit.audit(STORE, tmp_path / "none")
+        traced.audit(STORE, tmp_path / "none")
 
 
 # -- export ---------------------------------------------------------------------------------------------------------------

@@ -16,9 +16,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from cmlib import datasets, engine
+from cmlib import datasets, engine, loop
+from cmlib.checkpoint import Checkpoint
 from cmlib.errors import CmlibError, OptionError
-from cmlib.experiment import Experiment
+from cmlib.experiment import Experiment, fresh
 from cmlib.methods import METHODS
 from cmlib.methods.cope import moved_prototypes, pseudo_prototypical_loss
 from cmlib.scenario import Scenario
@@ -55,7 +56,7 @@ def own_losses(
     experiment: Experiment, data: Any, prepare: Callable[[Any], None] = lambda method: None
 ) -> tuple[list[float], Any]:
     """The losses of cmlib's own loop and the rows of R."""
-    method = engine.fresh(experiment, data)
+    method = fresh(experiment, data)
     prepare(method)
     losses: list[float] = []
     step = method.step
@@ -66,7 +67,7 @@ def own_losses(
         return loss
 
     method.step = recorded  # type: ignore[method-assign]
-    position = engine._loop(experiment, method, engine.Checkpoint(None), SimpleNamespace(update=lambda n: None))
+    position = loop.learn(experiment, method, Checkpoint(None), SimpleNamespace(update=lambda n: None))
     return losses, position
 
 
@@ -87,7 +88,7 @@ def avalanche_losses(av: Any, experiment: Experiment, data: Any, monkeypatch: py
     """The losses through Avalanche, the rows of R and what was trained."""
     losses = after_each_step(av, monkeypatch, lambda strategy: float(strategy.loss))
     made = av.fresh(experiment, data)
-    position = av.loop(experiment, made, engine.Checkpoint(None), SimpleNamespace(update=lambda n: None))
+    position = av.loop(experiment, made, Checkpoint(None), SimpleNamespace(update=lambda n: None))
     return losses, position, made
 
 

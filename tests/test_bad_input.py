@@ -8,7 +8,9 @@ import pytest
 from PIL import Image
 from pyarrow import parquet
 
-from cmlib import bench, chapters, cli, engine, report, sweep
+from cmlib import cli, loop
+from cmlib.reproduction import bench, report, sweep
+from cmlib.teaching import chapters
 
 pytestmark = pytest.mark.faults
 
@@ -182,7 +184,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(work)
     monkeypatch.setenv("CMLIB_STORE", str(work / "store"))
     monkeypatch.setenv("CMLIB_CACHE", str(work / "cache"))
-    monkeypatch.setattr(engine, "train_epoch", trained)
+    monkeypatch.setattr(loop, "train_epoch", trained)
     monkeypatch.setattr(report, "Parallel", trained)
     monkeypatch.setattr(bench, "interleave", trained)
     monkeypatch.setattr(bench, "train_epoch", trained)

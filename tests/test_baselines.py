@@ -16,8 +16,10 @@ from torch import nn
 
 import cmlib as cm
 from cmlib import cli, datasets
-from cmlib.engine import Position, fresh, train_epoch
+from cmlib.checkpoint import Position
 from cmlib.errors import OptionError
+from cmlib.experiment import fresh
+from cmlib.loop import train_epoch
 from cmlib.memory import StreamMemory
 from cmlib.methods import METHODS, gem
 from cmlib.methods.cope import moved_prototypes, pseudo_prototypical_loss

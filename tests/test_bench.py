@@ -8,10 +8,12 @@ import torch
 import torch.nn.functional as F
 
 import cmlib as cm
-from cmlib import bench, cli, datasets
-from cmlib.engine import fresh
+from cmlib import cli, datasets
 from cmlib.errors import OptionError
+from cmlib.experiment import fresh
 from cmlib.methods.base import METHODS
+from cmlib.reproduction import bench
+from cmlib.reproduction.literal import LiteralStep
 from cmlib.scenario import augment
 
 CPU = torch.device("cpu")
@@ -49,7 +51,7 @@ def gradients(method, loss):
 @pytest.mark.parametrize(("scenario", "number"), [("til", 2), ("til", 3), ("til", 4), ("til", 5), ("cil", 2), ("cil", 5)])
 def test_cm_agrees_with_the_literal_step(digits, scenario, number):
     method, task, x, y = at_task(digits, scenario, number)
-    literal = bench.LiteralStep(method, task, chunk=None)
+    literal = LiteralStep(method, task, chunk=None)
     ours, theirs = method.loss(x, y, task), literal.loss(x, y)
     torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-11)
     assert float(literal.drift(x).detach()) > 0.01
@@ -62,7 +64,7 @@ def test_cm_agrees_with_the_literal_step(digits, scenario, number):
 def test_the_literal_step_takes_the_support_set_in_chunks(digits):
     """Each chunk has batch statistics of its own, so the loss is another one; the past model gets gradients, thrown away."""
     method, task, x, y = at_task(digits, "cil", 3)
-    whole, chunked = bench.LiteralStep(method, task, chunk=None), bench.LiteralStep(method, task, chunk=4)
+    whole, chunked = LiteralStep(method, task, chunk=None), LiteralStep(method, task, chunk=4)
     assert abs(float((whole.loss(x, y) - chunked.loss(x, y)).detach())) > 1e-4
     before = [p.clone() for p in chunked.past.parameters()], method.backbone.conv.weight.clone()
     chunked(x, y)
@@ -78,7 +80,7 @@ def test_a_step_of_cm_in_til_calls_the_backbone_four_times(digits, number):
     optimizer = method.make_optimizer()
     counted = bench.backbone_passes(method, lambda: method.step(optimizer, x, y, task))
     assert counted == {"current": 3, "past": 1}  # the batch, the support set, all past tasks; all past tasks as they were
-    literal = bench.LiteralStep(method, task, chunk=4)  # 10 support images: 3 chunks
+    literal = LiteralStep(method, task, chunk=4)  # 10 support images: 3 chunks
     counted = bench.backbone_passes(method, lambda: literal(x, y), literal.past)
     assert counted == {"current": 1 + 3 + number - 1, "past": number - 1}
 
@@ -89,7 +91,7 @@ def test_a_step_of_cm_in_cil_calls_the_backbone_three_times(digits, number):
     optimizer = method.make_optimizer()
     counted = bench.backbone_passes(method, lambda: method.step(optimizer, x, y, task))
     assert counted == {"current": 2, "past": 1}  # the batch, the support set; the batch as it was
-    literal = bench.LiteralStep(method, task, chunk=None)
+    literal = LiteralStep(method, task, chunk=None)
     counted = bench.backbone_passes(method, lambda: literal(x, y), literal.past)
     assert counted == {"current": number + 1 + number - 1, "past": number - 1}
     assert not method.backbone._forward_pre_hooks

@@ -11,7 +11,7 @@ from urllib.parse import unquote, urldefrag
 import pytest
 import yaml
 
-from cmlib import notebooks, rules
+from cmlib.teaching import lint, notebooks
 
 ROOT = Path(__file__).resolve().parents[1]
 BOOK = ROOT / "book"
@@ -54,7 +54,7 @@ def test_the_configuration_builds_only_what_is_listed_and_runs_nothing() -> None
     options = CONFIG["sphinx"]["config"]
     assert options["html_theme_options"] == {"navbar_persistent": []}
     assert (BOOK / "_static" / options["mathjax_path"]).stat().st_size > 1_000_000
-    assert CONFIG["repository"]["url"] == rules.REPOSITORY
+    assert CONFIG["repository"]["url"] == lint.REPOSITORY
 
 
 def test_mathjax_is_one_file_with_its_licence() -> None:
@@ -108,7 +108,7 @@ def test_make_commands_and_profiles_of_the_start_page_exist() -> None:
     goals = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
     asked = {"".join(pair) for pair in re.findall(r"`make ([a-z-]+)`|^make ([a-z-]+)$", text, flags=re.MULTILINE)}
     assert len(asked) > 3 and asked <= goals
-    from cmlib.plots.page import PROFILES
+    from cmlib.teaching.page import PROFILES
 
     assert re.findall(r"^\| `(\w+)` \| (?:digits|8x8|CIFAR|the paper)", text, flags=re.MULTILINE) == list(PROFILES)
 
@@ -144,20 +144,20 @@ def test_a_command_that_does_not_exist_would_be_found() -> None:
 
 
 def test_the_picture_of_the_first_page_is_that_of_the_committed_runs() -> None:
-    from cmlib.plots import hero
+    from cmlib.teaching import hero
 
     stored = (BOOK / "_static" / "hero.html").read_text(encoding="utf-8")
-    assert stored == hero.page(), "run `python -m cmlib.plots.hero`"
+    assert stored == hero.page(), "run `python -m cmlib.teaching.hero`"
     assert len(stored.encode()) <= 150_000
-    seen = rules._Pictures(stored)
+    seen = lint._Pictures(stored)
     assert (seen.bare, seen.outside) == ([], [])
     assert ":file: _static/hero.html" in (BOOK / "index.md").read_text()
 
 
 def test_the_picture_can_be_written_anywhere_and_is_the_same_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from cmlib.errors import StoreError
-    from cmlib.plots import hero
     from cmlib.store import Store
+    from cmlib.teaching import hero
 
     first, second = (hero.main([str(tmp_path / name)]).read_bytes() for name in ("a.html", "b.html"))
     assert first == second and first.count(b'id="cm-hero-player"') == 1
@@ -288,7 +288,7 @@ def has_anchor(path: Path, anchor: str) -> bool:
 @pytest.mark.parametrize("page", [page for page in PAGES if source(page).suffix == ".ipynb"])
 def test_chapters_can_be_opened_in_colab(page: str) -> None:
     links = [a["href"] for a in soup_of(page).find_all("a", href=True) if "colab.research.google.com" in a["href"]]
-    slug = rules.REPOSITORY.removeprefix("https://github.com/")
+    slug = lint.REPOSITORY.removeprefix("https://github.com/")
     assert f"https://colab.research.google.com/github/{slug}/blob/main/{page}.ipynb" in links
 
 

@@ -17,9 +17,9 @@ from typing import Any
 import nbformat
 import pytest
 
-from cmlib import chapters, cli, notebooks
+from cmlib import cli
 from cmlib.errors import CmlibError, OptionError
-from cmlib.plots import page
+from cmlib.teaching import chapters, notebooks, page
 
 PARAMETERS = (
     'profile: str = "digits"  # settings\nseeds: list[int] = [0, 1]  # seeds\n'
@@ -162,7 +162,7 @@ def test_without_the_repository_it_is_said_where_the_chapters_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As from a wheel: no `book` beside the package. A folder that is named is taken."""
-    monkeypatch.setattr(notebooks, "__file__", str(tmp_path / "site-packages" / "cmlib" / "notebooks.py"))
+    monkeypatch.setattr(notebooks, "__file__", str(tmp_path / "site-packages" / "cmlib" / "teaching" / "notebooks.py"))
     monkeypatch.chdir(tmp_path)
     address = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]["Repository"]
     for arguments in ([], ["--only", "4"], ["--only", "04_cm"]):

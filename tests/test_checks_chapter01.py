@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cmlib import checks, metrics
+from cmlib import metrics
+from cmlib.teaching import checks
 
 
 def said(check: Callable[[Any], None], answer: Any, capsys: pytest.CaptureFixture[str]) -> str:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from answers import not_written, said
 
-from cmlib import checks
+from cmlib.teaching import checks
 
 
 def right_2(scores: Any, y: Any, i: int, t: int, k: int) -> Any:

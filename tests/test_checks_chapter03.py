@@ -10,7 +10,7 @@ import torch
 from answers import not_written, said
 
 import cmlib as cm
-from cmlib import checks
+from cmlib.teaching import checks
 
 SMALL = cm.Experiment("digits", "til", "cm", profile="smoke")
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from cmlib import checks
-from cmlib.checks import chapter04
+from cmlib.teaching import checks
+from cmlib.teaching.checks import chapter04
 
 
 def said(capsys: pytest.CaptureFixture[str], check: str, answer: Any) -> str:

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import cmlib as cm
-from cmlib.checks import chapter06
 from cmlib.plots.drift import drift_by_class, shift_by_class
+from cmlib.teaching.checks import chapter06
 
 
 def said(capsys: pytest.CaptureFixture[str], number: int, answer: Any) -> str:

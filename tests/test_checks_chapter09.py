@@ -10,7 +10,7 @@ import torch
 
 import cmlib as cm
 from cmlib import footprint
-from cmlib.checks import chapter09
+from cmlib.teaching.checks import chapter09
 
 Answer = Callable[..., Any]
 START = cm.Experiment("digits", "cil", "cm", profile="smoke")

@@ -9,13 +9,14 @@ import pytest
 from handmade import completed
 
 import cmlib as cm
-from cmlib import claims, cli, nets, paper, snapshots
-from cmlib.claims import FAILS, HOLDS, NOT_RUN, UNDECIDED, Claim, Measure, View
+from cmlib import cli, nets
 from cmlib.datasets import KNOWN
 from cmlib.methods import METHODS
 from cmlib.profiles import PROFILES
+from cmlib.reproduction import claim_rules, claims, paper, snapshots
+from cmlib.reproduction.claims import FAILS, HOLDS, NOT_RUN, UNDECIDED, Claim, Measure, View
+from cmlib.reproduction.tables import TOO_FEW
 from cmlib.store import DIVERGED, Run, Store, run_id
-from cmlib.tables import TOO_FEW
 
 BY_NAME = {claim.name: claim for claim in claims.load()}
 FULL = {"digits": 1437, "cifar10": 50_000, "cifar100": 50_000, "tiny-imagenet": 100_000}
@@ -83,13 +84,13 @@ BOTH_WAYS = [
 
 @pytest.mark.parametrize(("rule", "arguments", "yes", "no"), BOTH_WAYS)
 def test_a_rule_both_ways(rule, arguments, yes, no):
-    assert claims.RULES[rule](view_of(yes), **arguments).holds is True
-    assert claims.RULES[rule](view_of(no), **arguments).holds is False
+    assert claim_rules.RULES[rule](view_of(yes), **arguments).holds is True
+    assert claim_rules.RULES[rule](view_of(no), **arguments).holds is False
 
 
 def test_every_rule_is_tried():
     elsewhere = {"clearly_best", "good_then_poor", "fastest_of_the_best"}
-    assert {rule for rule, *_ in BOTH_WAYS} | elsewhere == set(claims.RULES)
+    assert {rule for rule, *_ in BOTH_WAYS} | elsewhere == set(claim_rules.RULES)
 
 
 def test_a_rule_that_fails_where_all_methods_work():
@@ -97,9 +98,9 @@ def test_a_rule_that_fails_where_all_methods_work():
     numbers = {f"{name} {kind}": value for kind in ("til", "cil") for name, value in SPAN.items()}
     numbers |= {"er til": 70, "gem til": 30, "gem cil": 75}
     wanted = {"methods": ["er", "gem"]}
-    assert claims.good_then_poor(view_of({**numbers, "er cil": 49}), **wanted).holds
-    assert not claims.good_then_poor(view_of({**numbers, "er cil": 56}), **wanted).holds
-    assert not claims.good_then_poor(view_of({**numbers, "er til": 40, "er cil": 10}), **wanted).holds  # none worked
+    assert claim_rules.good_then_poor(view_of({**numbers, "er cil": 49}), **wanted).holds
+    assert not claim_rules.good_then_poor(view_of({**numbers, "er cil": 56}), **wanted).holds
+    assert not claim_rules.good_then_poor(view_of({**numbers, "er til": 40, "er cil": 10}), **wanted).holds  # none worked
 
 
 def test_the_fastest_of_the_best():
@@ -107,21 +108,21 @@ def test_the_fastest_of_the_best():
     accuracy = {("cm @1", "accuracy"): 90, ("er @1", "accuracy"): 88, ("gem @1", "accuracy"): 84}
     times = {("cm @2", "time"): 3, ("er @2", "time"): 4, ("gem @2", "time"): 1}
     wanted = {"first": "cm", "others": ["er", "gem"], "within": 5}
-    assert claims.fastest_of_the_best(view_of({**accuracy, **times}), **wanted).holds
-    assert not claims.fastest_of_the_best(view_of({**accuracy, **times, ("er @2", "time"): 2}), **wanted).holds
-    assert not claims.fastest_of_the_best(view_of({**accuracy, **times, ("gem @1", "accuracy"): 85}), **wanted).holds
-    assert not claims.fastest_of_the_best(view_of({**accuracy, **times, ("cm @1", "accuracy"): 80}), **wanted).holds
+    assert claim_rules.fastest_of_the_best(view_of({**accuracy, **times}), **wanted).holds
+    assert not claim_rules.fastest_of_the_best(view_of({**accuracy, **times, ("er @2", "time"): 2}), **wanted).holds
+    assert not claim_rules.fastest_of_the_best(view_of({**accuracy, **times, ("gem @1", "accuracy"): 85}), **wanted).holds
+    assert not claim_rules.fastest_of_the_best(view_of({**accuracy, **times, ("cm @1", "accuracy"): 80}), **wanted).holds
 
 
 def test_runs_are_compared_seed_by_seed():
     """Seeds 0 to 2 have both: 1, 2 and -1 apart, 2/3 on average, though the mean of all four CM runs is far below."""
     ours, theirs = seeds("cm", 90.0, 80.0, 70.0, 0.0), seeds("er", 89.0, 78.0, 71.0)
-    found = claims.gap(ours, theirs)
+    found = claim_rules.gap(ours, theirs)
     differences = [1.0, 2.0, -1.0]
     assert found.mean == pytest.approx(2 / 3) and found.error == pytest.approx(np.std(differences, ddof=1) / math.sqrt(3))
     assert found.text == "+0.67 (above on 2 of 3 seeds)"
-    assert claims.best(view_of({"cm": ours, "er": theirs}), "cm", ["er"]).holds
-    assert claims.gap(seeds("cm", 9.0, 1.0), seeds("er", 4.0, 2.0)).mean == 2.0  # two seeds: the means
+    assert claim_rules.best(view_of({"cm": ours, "er": theirs}), "cm", ["er"]).holds
+    assert claim_rules.gap(seeds("cm", 9.0, 1.0), seeds("er", 4.0, 2.0)).mean == 2.0  # two seeds: the means
 
 
 def test_clearly_above_takes_the_spread_into_account():
@@ -131,18 +132,18 @@ def test_clearly_above_takes_the_spread_into_account():
         ours = seeds("cm", *(value + more for value, more in zip((10.0, 20.0, 30.0), differences, strict=True)))
         error = np.std(differences, ddof=1) / math.sqrt(3)
         assert bool(2 * error < 2) is clear
-        assert claims.clearly_best(view_of({"cm": ours, "er": base}), "cm", ["er"]).holds is clear
+        assert claim_rules.clearly_best(view_of({"cm": ours, "er": base}), "cm", ["er"]).holds is clear
     # Printed numbers: 12.04 points against standard errors of 12.78 / 2 and 1.38 / 2 (5 runs, divided by n).
     one, two = Measure("cm", "accuracy", 64.64, 12.78, 5), Measure("er", "accuracy", 52.60, 1.38, 5)
-    assert claims.gap(one, two).error == pytest.approx(math.sqrt(6.39**2 + 0.69**2))
-    assert not claims.clearly_best(view_of({"cm": one, "er": two}), "cm", ["er"]).holds
-    assert claims.best(view_of({"cm": one, "er": two}), "cm", ["er"]).holds
+    assert claim_rules.gap(one, two).error == pytest.approx(math.sqrt(6.39**2 + 0.69**2))
+    assert not claim_rules.clearly_best(view_of({"cm": one, "er": two}), "cm", ["er"]).holds
+    assert claim_rules.best(view_of({"cm": one, "er": two}), "cm", ["er"]).holds
 
 
 def test_a_run_that_stopped_has_failed():
     stopped = Measure("cm", "accuracy", n=0, stopped=3)
-    assert claims.fails(view_of({"cm": stopped, "naive": 20}), "cm", "naive").holds
-    assert not claims.fails(view_of({"naive": 20}), "cm", "naive").holds
+    assert claim_rules.fails(view_of({"cm": stopped, "naive": 20}), "cm", "naive").holds
+    assert not claim_rules.fails(view_of({"naive": 20}), "cm", "naive").holds
 
 
 def snapshot(after, points, centroids, labels):
@@ -167,7 +168,7 @@ def test_the_sentences_are_well_formed():
     for claim in BY_NAME.values():
         assert 3 < len(claim.quote.split()) <= 25, claim.name
         assert claim.where.startswith(("abstract", "section ")) and claim.table in range(1, 7)
-        inspect.signature(claims.RULES[claim.rule]).bind(None, **claim.with_)
+        inspect.signature(claim_rules.RULES[claim.rule]).bind(None, **claim.with_)
         sentence = claims.rule_text(claim)
         assert sentence.endswith(".") and not any(word in sentence for word in ("WITHIN", "SHARE", "LIMIT"))
 
@@ -186,7 +187,7 @@ def test_an_unknown_method_in_a_label_is_refused():
     with pytest.raises(cm.OptionError, match=r"unknown method 'cmm'.*Did you mean 'cm'"):
         claims.parse("cmm til", 1)
     assert claims.parse("cm til merging=none @3 ~small", 1) == claims.Label("cm", "til", "merging=none", 3, "small")
-    assert claims.title("er til") == "ER TIL" and claims.title("cm merging=none @3") == "CM merging=none"
+    assert claim_rules.title("er til") == "ER TIL" and claim_rules.title("cm merging=none @3") == "CM merging=none"
 
 
 # --- the paper's own numbers -------------------------------------------------------------------------------------------

@@ -16,7 +16,8 @@ import pytest
 import typer
 
 import cmlib as cm
-from cmlib import cli, engine, report, store
+from cmlib import cli, engine, loop, store, version
+from cmlib.reproduction import report
 
 ROOT = Path(__file__).parents[1]
 
@@ -201,7 +202,7 @@ def test_an_interrupted_run_says_where_it_stands_and_goes_on(tmp_path, epoch, nu
     arguments = [*SMALL, "--store", tmp_path / "store", "--json"]
 
     def prepare():
-        engine.train_epoch = interrupting(engine.train_epoch, number, epoch)
+        loop.train_epoch = interrupting(loop.train_epoch, number, epoch)
 
     code, out, err = in_child(tmp_path, arguments, prepare)
     assert (code, out, err) == (1, "", f"cmlib: {MOMENTS[epoch]}\n")
@@ -212,7 +213,7 @@ def test_an_interrupted_run_says_where_it_stands_and_goes_on(tmp_path, epoch, nu
 @pytest.mark.faults
 def test_the_same_command_after_an_interruption_ends_as_if_undisturbed(tmp_path, capsys):
     def prepare():
-        engine.train_epoch = interrupting(engine.train_epoch, signal.SIGINT, 4)
+        loop.train_epoch = interrupting(loop.train_epoch, signal.SIGINT, 4)
 
     in_child(tmp_path, [*SMALL, "--store", tmp_path / "cut"], prepare)
     results = [json.loads(call(capsys, *SMALL, "--store", tmp_path / name, "--json")[1]) for name in ("cut", "whole")]
@@ -223,17 +224,17 @@ INTERRUPTED = {  # where each of the other commands is interrupted, and what it 
     "methods": (["methods"], "cmlib.cli", "chosen", "nothing was kept"),
     "datasets": (["datasets"], "cmlib.datasets", "describe", "nothing was kept"),
     "doctor": (["doctor", "--json"], "cmlib.engine", "run", "nothing was kept"),
-    "bench": (["bench", "ratios"], "cmlib.engine", "choose_device", "nothing was kept"),
-    "report": (["report", "--profile", "smoke"], "cmlib.report", "Parallel", "what is finished is kept"),
-    "table": (["table", "1"], "cmlib.grids", "load", "nothing was kept"),
-    "figure": (["figure", "1"], "cmlib.figures", "draw", "begins anew"),
-    "claims": (["claims"], "cmlib.claims", "judge", "nothing was kept"),
-    "errata": (["errata"], "cmlib.errata", "measure", "nothing was kept"),
-    "sweep": (["sweep", "table1", "--profile", "smoke"], "cmlib.sweep", "tidy", "what is finished is kept"),
-    "chapters": (["chapters", "--only", "1"], "cmlib.chapters", "_run_all", "what has ended is in"),
-    "publish": (["publish", "store", "--target", "."], "cmlib.report", "publish", "begins anew"),
-    "audit": (["audit"], "cmlib.audit", "audit", "nothing was kept"),
-    "export": (["export"], "cmlib.export", "export", "nothing was kept"),
+    "bench": (["bench", "ratios"], "cmlib.machine", "choose_device", "nothing was kept"),
+    "report": (["report", "--profile", "smoke"], "cmlib.reproduction.report", "Parallel", "what is finished is kept"),
+    "table": (["table", "1"], "cmlib.reproduction.grids", "load", "nothing was kept"),
+    "figure": (["figure", "1"], "cmlib.reproduction.figures", "draw", "begins anew"),
+    "claims": (["claims"], "cmlib.reproduction.claims", "judge", "nothing was kept"),
+    "errata": (["errata"], "cmlib.reproduction.errata", "measure", "nothing was kept"),
+    "sweep": (["sweep", "table1", "--profile", "smoke"], "cmlib.reproduction.sweep", "tidy", "what is finished is kept"),
+    "chapters": (["chapters", "--only", "1"], "cmlib.teaching.chapters", "_run_all", "what has ended is in"),
+    "publish": (["publish", "store", "--target", "."], "cmlib.reproduction.publish", "publish", "begins anew"),
+    "audit": (["audit"], "cmlib.teaching.traced", "audit", "nothing was kept"),
+    "export": (["export"], "cmlib.reproduction.export", "export", "nothing was kept"),
 }
 
 
@@ -261,7 +262,8 @@ def commands():
 
 def test_the_version(capsys):
     assert call(capsys, "--version") == (0, f"cmlib {cm.__version__}\n", "")
-    assert metadata()["project"]["version"] == cm.__version__
+    assert metadata()["tool"]["setuptools"]["dynamic"]["version"]["attr"] == "cmlib.version.VERSION"
+    assert cm.__version__ == version.VERSION
 
 
 def metadata():

@@ -10,9 +10,10 @@ import pytest
 import torch
 
 import cmlib as cm
-from cmlib import bench, costs, paper
-from cmlib.costs import Passes
 from cmlib.experiment import FIELDS
+from cmlib.reproduction import bench, costs, paper
+from cmlib.reproduction.costs import Passes
+from cmlib.reproduction.literal import LiteralStep
 from cmlib.store import committed
 
 DATA = cm.datasets.load("digits")
@@ -141,7 +142,7 @@ def test_the_literal_structure_by_hand() -> None:
 def test_the_literal_step_is_counted_too(scenario: str) -> None:
     experiment = cm.Experiment("digits", scenario, "cm", profile="smoke", batch_size=16)
     method, task = bench.advanced(experiment, DATA, torch.device("cpu"), 3)
-    literal = bench.LiteralStep(method, task)  # type: ignore[arg-type]
+    literal = LiteralStep(method, task)  # type: ignore[arg-type]
     x, y = next(iter(method.batches(task, 0)))
     found = costs.counted(method, partial(literal, x, y), literal.past)
     passes = {"til": 1 + 2 * 2, "cil": 3 + 2 * 2}[scenario]  # own head or all heads, then two for each past head

@@ -15,11 +15,12 @@ import pytest
 import torch
 
 import cmlib as cm
-from cmlib import datasets, engine, metrics, report, snapshots
+from cmlib import datasets, engine, loop, metrics
 from cmlib import store as stores
-from cmlib.engine import Checkpoint
+from cmlib.checkpoint import Checkpoint
 from cmlib.methods.base import METHODS, Option
 from cmlib.methods.naive import Naive
+from cmlib.reproduction import publish, snapshots
 from cmlib.store import Store
 
 PAIRS = [(name, scenario) for name, cls in METHODS.items() for scenario in cls.scenarios]
@@ -129,7 +130,7 @@ def test_a_finished_run_is_loaded_and_a_changed_option_is_another_run(digits, fi
     assert (
         path.relative_to(tmp_path).as_posix() == f"smoke/digits-til/naive-epochs=2,train_per_class=16/seed0-{first.id[-8:]}.json"
     )
-    monkeypatch.setattr(engine, "train_epoch", None)  # it must not train again
+    monkeypatch.setattr(loop, "train_epoch", None)  # it must not train again
     assert cm.run(experiment, digits, store=tmp_path) == first
     other = experiment.but(lr=0.02)
     assert other.hash(digits.digest) != experiment.hash(digits.digest)
@@ -271,15 +272,15 @@ def test_snapshots_are_recorded_kept_and_read(digits, recorded, tmp_path):
 def test_publish_checks_and_copies(digits, recorded, tmp_path):
     experiment = cm.Experiment("digits", "cil", "cm", 3, **TINY)
     copied(recorded[2], tmp_path / "runs")
-    (path,) = report.publish(tmp_path / "runs", tmp_path / "results")
+    (path,) = publish.publish(tmp_path / "runs", tmp_path / "results")
     assert path == Store(tmp_path / "results").path(experiment, digits.digest)
     assert path.with_suffix(".merged.npz").is_file()
     path.write_text(path.read_text().replace('"lam": 0.1', '"lam": 0.2'))
     with pytest.raises(cm.StoreError, match="does not fit its hash"):
-        report.publish(path, tmp_path / "elsewhere")
+        publish.publish(path, tmp_path / "elsewhere")
     assert not (tmp_path / "elsewhere").exists()
     with pytest.raises(cm.StoreError, match="holds no result files"):
-        report.publish(tmp_path / "none", tmp_path / "results")
+        publish.publish(tmp_path / "none", tmp_path / "results")
 
 
 def test_committed_runs_are_valid_and_current():
@@ -288,7 +289,7 @@ def test_committed_runs_are_valid_and_current():
     files = sorted(shelf.folder.rglob("seed*.json"))
     assert files
     for path in files:
-        assert report._place(path, shelf) == path
+        assert publish._place(path, shelf) == path
         run = shelf.read(path)
         n = run.experiment["options"]["n_tasks"]
         assert len(run.R) == n

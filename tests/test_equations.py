@@ -12,9 +12,9 @@ from small import arrays, tiny_method
 
 from cmlib import centroids as eq
 from cmlib import metrics
-from cmlib.engine import task_accuracy
 from cmlib.errors import CmlibError, OptionError
 from cmlib.experiment import Experiment
+from cmlib.loop import task_accuracy
 from cmlib.projectors import PROJECTORS, ScaleTranslate, make_projector, merge, merge_centroids, merged_log_probabilities
 
 CASES = range(10)

@@ -11,11 +11,13 @@ import pytest
 from handmade import completed
 
 import cmlib as cm
-from cmlib import cli, errata, grids, report
+from cmlib import cli
 from cmlib.errors import OptionError, StoreError
 from cmlib.experiment import Experiment
 from cmlib.methods import METHODS
+from cmlib.reproduction import errata, grids
 from cmlib.store import Store, committed, run_id
+from cmlib.teaching import filled
 
 POINTS = errata.load()
 BOOK = Path(__file__).parents[1] / "book"
@@ -200,6 +202,6 @@ def test_errors_are_one_line(tmp_path, capsys):
 
 def test_the_page_has_the_blocks(tmp_path):
     text = (BOOK / "errata.md").read_text(encoding="utf-8")
-    assert report.with_tables(text) == text, "make it anew with `python -m cmlib.cli tables`"
+    assert filled.with_tables(text) == text, "make it anew with `python -m cmlib.cli tables`"
     assert [name for name in ("errata", "errata_mini") if f"% begin {name}\n" in text] == ["errata", "errata_mini"]
     assert all(line.startswith(":") for line in errata.effects_alone("mini").splitlines() if "bwt_final" in line)

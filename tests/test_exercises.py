@@ -19,7 +19,7 @@ from typing import Any
 import nbformat
 import pytest
 
-from cmlib import checks, notebooks
+from cmlib.teaching import checks, notebooks
 
 BOOK = Path(__file__).resolve().parents[1] / "book"
 CHAPTERS = notebooks.chapters(folder=BOOK)

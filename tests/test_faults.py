@@ -26,10 +26,11 @@ import torch
 from tiny import tiny_nets
 
 import cmlib as cm
-from cmlib import cli, engine, nets, sweep
-from cmlib.engine import Checkpoint
+from cmlib import cli, loop, machine, nets
+from cmlib.checkpoint import Checkpoint
 from cmlib.methods import base
 from cmlib.methods.cm import CentroidsMatching
+from cmlib.reproduction import sweep
 from cmlib.store import Store
 
 pytestmark = pytest.mark.faults
@@ -127,7 +128,7 @@ class Case:
 def small() -> Iterator[cm.Run]:
     """All nets are small while these tests run; the run as it is made without a fault."""
     with tiny_nets() as patch:
-        patch.setattr(engine, "_git", lambda *_: "")  # asked once a run, and slow
+        patch.setattr(machine, "_git", lambda *_: "")  # asked once a run, and slow
         yield cm.run(WANTED, progress=False)
 
 
@@ -141,7 +142,7 @@ def case(small: cm.Run, tmp_path: Path, counted: Callable[..., None]) -> Case:
 def at(phase: str, act: Callable[[], None]) -> None:
     """Do something in this process when a run comes to a phase for the second time, or the first where there is no second."""
     replace, save, end_task = os.replace, Checkpoint.save, CentroidsMatching.end_task
-    measure, remove = engine._measure, Checkpoint.remove
+    measure, remove = loop.measure, Checkpoint.remove
     passed: list[str] = []
 
     def point(name: str, turn: int = 2) -> None:
@@ -171,7 +172,7 @@ def at(phase: str, act: Callable[[], None]) -> None:
         remove(self)
 
     os.replace, Checkpoint.save, CentroidsMatching.end_task = replaced, saved, ended  # type: ignore[method-assign]
-    engine._measure, Checkpoint.remove = measured, removed  # type: ignore[method-assign]
+    loop.measure, Checkpoint.remove = measured, removed  # type: ignore[method-assign]
 
 
 # -- signals in each phase --------------------------------------------------------------------------------------------------

@@ -14,8 +14,9 @@ import pytest
 from PIL import Image
 
 import cmlib as cm
-from cmlib import cli, figures, snapshots
-from cmlib.figures import Drawing, fig1, spaces
+from cmlib import cli
+from cmlib.reproduction import figures, snapshots
+from cmlib.reproduction.figures import Drawing, fig1, spaces
 from cmlib.store import Store, committed
 
 SPACES = ("3", "4")
@@ -76,7 +77,7 @@ def test_every_figure_has_a_function() -> None:
 
 
 def test_no_matplotlib_until_one_is_drawn() -> None:
-    code = "import sys, cmlib, cmlib.figures; sys.exit('matplotlib' in sys.modules)"
+    code = "import sys, cmlib, cmlib.reproduction.figures; sys.exit('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -26,11 +26,12 @@ from PIL import Image
 from tiny import arrays, tiny_nets
 
 import cmlib as cm
-from cmlib import datasets, engine, grids, imagefiles, snapshots, store
-from cmlib.engine import Checkpoint
+from cmlib import datasets, engine, imagefiles, store
+from cmlib.checkpoint import Checkpoint, Position
 from cmlib.errors import CmlibError, OptionError
-from cmlib.experiment import FIELDS, Experiment, identity
+from cmlib.experiment import FIELDS, Experiment, fresh, identity
 from cmlib.profiles import PROFILES
+from cmlib.reproduction import grids, snapshots
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -294,7 +295,7 @@ def checkpoint_reader(folder: Path) -> Reader:
 
 def resumed(path: Path, experiment: Experiment, data: Any) -> Any:
     with tiny_nets():
-        method = engine.fresh(experiment, data)
+        method = fresh(experiment, data)
         position, optimizer = Checkpoint(path).resume(method)
     return method.state_dict(), optimizer and optimizer.state_dict(), vars(position)
 
@@ -302,7 +303,7 @@ def resumed(path: Path, experiment: Experiment, data: Any) -> Any:
 def anew(path: Path, experiment: Experiment, data: Any) -> Any:
     """What is no file is no checkpoint: the run starts at its beginning."""
     _, optimizer, position = resumed(path, experiment, data)
-    assert optimizer is None and position == vars(engine.Position())
+    assert optimizer is None and position == vars(Position())
     return "anew"
 
 

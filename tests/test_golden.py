@@ -14,7 +14,7 @@ from precision import double_precision
 
 import cmlib as cm
 from cmlib import datasets
-from cmlib.engine import fresh
+from cmlib.experiment import fresh
 from cmlib.methods.base import METHODS
 
 pytestmark = [pytest.mark.engines, pytest.mark.numbers]

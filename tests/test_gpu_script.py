@@ -19,8 +19,8 @@ import torch
 import torch.nn.functional as F
 
 import cmlib as cm
-from cmlib import graphs
-from cmlib.engine import Checkpoint
+from cmlib import cudagraph
+from cmlib.checkpoint import Checkpoint
 from cmlib.experiment import identity
 from cmlib.store import Store, committed
 
@@ -343,7 +343,7 @@ def comparisons_on_a_device(work):
     ],
 )
 def test_recordings_are_judged(work, monkeypatch, text, word):
-    monkeypatch.setattr(graphs, "check", lambda method: text)
+    monkeypatch.setattr(cudagraph, "check", lambda method: text)
     assert work.against_graph(work.small("naive", "til"), work.synthetic(), "cpu") == f"{word}: {text}"
 
 

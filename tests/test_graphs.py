@@ -4,8 +4,8 @@ import pytest
 import torch
 
 import cmlib as cm
-from cmlib import datasets, engine, graphs
-from cmlib.engine import fresh
+from cmlib import cudagraph, datasets, loop
+from cmlib.experiment import fresh
 from cmlib.methods.base import METHODS
 
 PAIRS = [(name, scenario) for name, cls in METHODS.items() for scenario in cls.scenarios]
@@ -18,7 +18,7 @@ def digits():
 
 def remember(step, x, y):
     """A recorder as CUDA's: it makes steps of its own, and what it returns reads the fixed tensors."""
-    for _ in range(graphs.WARM_UP):
+    for _ in range(cudagraph.WARM_UP):
         step(x, y)
     return lambda: step(x, y)
 
@@ -37,10 +37,10 @@ def use(monkeypatch, recorder):
     made = []
 
     def stepper(method, optimizer, task, wanted=True):
-        made.append(graphs.Stepper(method, optimizer, task, recorder))
+        made.append(cudagraph.Stepper(method, optimizer, task, recorder))
         return made[-1]
 
-    monkeypatch.setattr(engine, "stepper", stepper)
+    monkeypatch.setattr(loop, "stepper", stepper)
     return made
 
 
@@ -80,16 +80,16 @@ def test_batches_of_another_size_run_as_they_are(digits):
 
         return replay
 
-    step = graphs.Stepper(method, method.make_optimizer(), task, recorder)
+    step = cudagraph.Stepper(method, method.make_optimizer(), task, recorder)
     x, y = method.scenario.prepare(task.x[:32]), task.y[:32]
     for size in (32, 32, 32, 20, 32, 32, 20):
         step(x[:size], y[:size])
-    assert replayed == [32] * (graphs.CHECKED + 2)  # the fifth and the sixth step
+    assert replayed == [32] * (cudagraph.CHECKED + 2)  # the fifth and the sixth step
 
 
 def test_nothing_is_recorded_on_a_cpu(digits):
     method = fresh(cm.Experiment("digits", "til", "naive", 0, "smoke"), digits)
     task = method.scenario.tasks[0]
     method.begin_task(task)
-    assert graphs.stepper(method, method.make_optimizer(), task).recorder is None
-    assert graphs.check(method) == "not on CUDA: nothing is recorded"
+    assert cudagraph.stepper(method, method.make_optimizer(), task).recorder is None
+    assert cudagraph.check(method) == "not on CUDA: nothing is recorded"

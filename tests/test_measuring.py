@@ -5,13 +5,15 @@ import torch
 from small import arrays, tiny_method
 
 import cmlib as cm
-from cmlib import claims, engine
+from cmlib import engine, loop
+from cmlib.checkpoint import Position
 from cmlib.datasets import ImageData
-from cmlib.engine import EVAL_BATCH, Position, task_accuracy
 from cmlib.experiment import COMMON, Experiment
+from cmlib.loop import EVAL_BATCH, task_accuracy
 from cmlib.methods import METHODS
 from cmlib.methods.base import Method
 from cmlib.methods.naive import Naive
+from cmlib.reproduction import claim_rules, claims
 from cmlib.scenario import Scenario
 
 # -- accuracy, by a method whose answers stand in the images ----------------------------------------------------------------
@@ -86,7 +88,7 @@ def test_rows_of_the_two_matrices():
     for kind, wanted in (("til", ([known[:1], known], [])), ("cil", ([free[:1], free], [known[:1], known]))):
         made, position = told(kind), Position()
         for count in (1, 2):
-            engine._measure(made, made.scenario.tasks[:count], position)
+            loop.measure(made, made.scenario.tasks[:count], position)
         assert (position.R, position.R_task_known) == wanted
 
 
@@ -253,9 +255,9 @@ def test_every_field_and_the_data_are_in_the_hash():
 def test_a_tie_is_no_win():
     """The best is above every other; equals are not better than each other."""
     measures = {"cm": 70.0, "er": 70.0}
-    source = lambda claim, dataset, scenario, label, metric: claims.Measure(label, metric, measures[label], None, 5)  # noqa: E731
-    view = claims.View(claims.load()[0], "digits", "cil", source)
-    assert not claims.best(view, "cm", ["er"]).holds and not claims.clearly_best(view, "cm", ["er"]).holds
+    source = lambda claim, dataset, scenario, label, metric: claim_rules.Measure(label, metric, measures[label], None, 5)  # noqa: E731
+    view = claim_rules.View(claims.load()[0], "digits", "cil", source)
+    assert not claim_rules.best(view, "cm", ["er"]).holds and not claim_rules.clearly_best(view, "cm", ["er"]).holds
     measures["cm"] = 70.01
-    view = claims.View(claims.load()[0], "digits", "cil", source)
-    assert claims.best(view, "cm", ["er"]).holds
+    view = claim_rules.View(claims.load()[0], "digits", "cil", source)
+    assert claim_rules.best(view, "cm", ["er"]).holds

@@ -10,10 +10,11 @@ import torch
 from test_paper_tables import matrix, save  # a stored run with given accuracies
 
 import cmlib as cm
-from cmlib import figures, footprint, grids, tables
-from cmlib.figures import memory
+from cmlib import footprint
 from cmlib.footprint import Setting
 from cmlib.methods import METHODS
+from cmlib.reproduction import figures, grids, tables
+from cmlib.reproduction.figures import memory
 from cmlib.store import Store, committed
 
 PLACES = [*footprint.FORMULAS]

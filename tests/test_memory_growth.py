@@ -20,9 +20,9 @@ import pytest
 import torch
 from tiny import arrays, tiny_nets
 
-from cmlib import engine
-from cmlib.engine import Position
-from cmlib.experiment import Experiment
+from cmlib import loop
+from cmlib.checkpoint import Position
+from cmlib.experiment import Experiment, fresh
 from cmlib.methods import METHODS
 from cmlib.methods.base import Method
 
@@ -92,7 +92,7 @@ def fifty(name: str, scenario: str) -> Iterator[Look]:
     sizes = {one: n for one, n in {"memory_size": 100, "support_size": 4, "exemplars_per_class": 20}.items() if one in known}
     per_task = {"memory_size": 40} if name in ("gem", "emr") else {}
     options = {"n_tasks": TASKS, "epochs": 1, "batch_size": 64, **sizes, **per_task}
-    method = engine.fresh(Experiment("arrays", scenario, name, profile="paper", **options), arrays(2 * TASKS, 24))
+    method = fresh(Experiment("arrays", scenario, name, profile="paper", **options), arrays(2 * TASKS, 24))
     gc.collect()
     gc.freeze()  # what is there already need not be looked through again
     try:
@@ -108,7 +108,7 @@ def fifty(name: str, scenario: str) -> Iterator[Look]:
 def one_task(method: Method, task: Any) -> None:
     """As the engine does it, without measuring accuracies."""
     method.begin_task(task)
-    engine.train_epoch(method, method.make_optimizer(), task, 0, Position(seconds=[[]], steps=[0]))
+    loop.train_epoch(method, method.make_optimizer(), task, 0, Position(seconds=[[]], steps=[0]))
     method.eval()
     method.end_task(task)
     method.zero_grad(set_to_none=True)

@@ -10,8 +10,10 @@ import torch.nn.functional as F
 import cmlib as cm
 from cmlib import centroids as eq
 from cmlib import datasets
-from cmlib.engine import Position, fresh, train_epoch
+from cmlib.checkpoint import Position
 from cmlib.errors import OptionError
+from cmlib.experiment import fresh
+from cmlib.loop import train_epoch
 from cmlib.methods.base import METHODS, Option
 
 EXACT = {"rtol": 1e-9, "atol": 1e-11}  # of values in double precision

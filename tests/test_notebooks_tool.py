@@ -1,4 +1,4 @@
-"""`python -m cmlib.notebooks`: stored outputs that never change by chance, checked parameters, a strict check."""
+"""`python -m cmlib.teaching.notebooks`: stored outputs that never change by chance, checked parameters, a strict check."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 import nbformat
 import pytest
 
-from cmlib import notebooks, rules
 from cmlib.errors import CmlibError, OptionError
+from cmlib.teaching import lint, notebooks
 
 PARAMETERS = (
     'profile: str = "digits"  # settings\nseeds: list[int] = [0, 1]  # seeds\n'
@@ -67,7 +67,7 @@ def test_new_chapter_writes_a_clean_notebook(tmp_path: Path) -> None:
     path = chapter(tmp_path, [("md", "\n    # Title\n    text\n"), ("install",), ("code", "1", ["a"]), ("code", "2")])
     book = read(path)
     nbformat.validate(book)
-    assert [cell.source for cell in book.cells] == ["# Title\ntext", rules.INSTALL, "1", "2"]
+    assert [cell.source for cell in book.cells] == ["# Title\ntext", lint.INSTALL, "1", "2"]
     assert [cell.metadata for cell in book.cells] == [{}, {"tags": ["install", "hide-cell"]}, {"tags": ["a"]}, {}]
     assert book.metadata.kernelspec.name == "python3"
     before = path.read_bytes()
@@ -81,9 +81,9 @@ def test_new_chapter_refuses_unknown_kinds(tmp_path: Path) -> None:
 
 
 def test_the_install_cell_does_nothing_outside_colab() -> None:
-    lines = rules.INSTALL.splitlines()
+    lines = lint.INSTALL.splitlines()
     assert [line for line in lines if not line.startswith(("#", "import", " ", "if"))] == [""]
-    assert lines[-1] == f"    %pip install -q git+{rules.REPOSITORY}"
+    assert lines[-1] == f"    %pip install -q git+{lint.REPOSITORY}"
     assert "google.colab" in lines[-2] and "google.colab" not in sys.modules
 
 
@@ -91,7 +91,7 @@ def test_the_address_is_that_of_the_package() -> None:
     import tomllib
 
     project = tomllib.loads(Path(__file__).parents[1].joinpath("pyproject.toml").read_text())["project"]
-    assert project["urls"]["Repository"] == rules.REPOSITORY
+    assert project["urls"]["Repository"] == lint.REPOSITORY
 
 
 # --- finding -------------------------------------------------------------------------------------------------------
@@ -247,7 +247,7 @@ def other_tags(book: Any) -> None:
 
 
 def two_installs(book: Any) -> None:
-    book.cells[3].source = rules.INSTALL
+    book.cells[3].source = lint.INSTALL
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,11 @@ import pytest
 from handmade import completed
 
 import cmlib as cm
-from cmlib import cli, grids, paper, tables
+from cmlib import cli
 from cmlib.datasets import KNOWN
-from cmlib.paper import Place, Printed
 from cmlib.profiles import PROFILES
+from cmlib.reproduction import grids, paper, tables
+from cmlib.reproduction.paper import Place, Printed
 from cmlib.store import DIVERGED, Run, Store, run_id
 
 FULL = {"digits": 1437, "cifar10": 50_000, "cifar100": 50_000, "tiny-imagenet": 100_000}

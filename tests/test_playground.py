@@ -22,12 +22,13 @@ from cmlib.experiment import Experiment
 from cmlib.methods import METHODS
 from cmlib.methods.ewc import batch_square, consolidated
 from cmlib.nets import Backbone
-from cmlib.plots import playground
 from cmlib.scenario import Scenario
+from cmlib.teaching import playground
 
 __all__ = ["browser"]  # a fixture, found by its name
 
 ROOT = Path(__file__).resolve().parents[1]
+REFRESH = "run `python -m cmlib.teaching.playground`"
 PAGE = ROOT / playground.PAGE
 ADDRESS = PAGE.as_uri()
 CASES = [
@@ -51,8 +52,8 @@ def page(browser: Any) -> Iterator[Any]:
 
 
 def test_the_committed_files_are_what_the_sources_give(tmp_path: Path) -> None:
-    assert (ROOT / playground.FOLDER / "digits.js").read_text() == playground.digits_script(), "python -m cmlib.plots.playground"
-    assert PAGE.read_text(encoding="utf-8") == playground.page(ROOT / playground.FOLDER), "python -m cmlib.plots.playground"
+    assert (ROOT / playground.FOLDER / "digits.js").read_text() == playground.digits_script(), REFRESH
+    assert PAGE.read_text(encoding="utf-8") == playground.page(ROOT / playground.FOLDER), REFRESH
     assert PAGE.stat().st_size <= playground.MAX_BYTES
 
 
@@ -465,7 +466,7 @@ def test_an_address_says_only_what_is_not_usual(page: Any) -> None:
 
 
 def test_the_links_of_the_chapters_are_settings_without_remarks() -> None:
-    from cmlib import notebooks
+    from cmlib.teaching import notebooks
 
     linked = {}
     for path in notebooks.chapters(folder=ROOT / "book"):
@@ -695,7 +696,7 @@ def test_a_default_run_is_quick_and_no_frame_works_long(browser: Any, tmp_path: 
 
 def test_the_table_of_the_page_is_that_of_the_runs() -> None:
     text = (ROOT / "book" / "playground.md").read_text(encoding="utf-8")
-    assert text == playground.text(text, playground.table(ROOT / playground.FOLDER)), "python -m cmlib.plots.playground"
+    assert text == playground.text(text, playground.table(ROOT / playground.FOLDER)), REFRESH
     assert text.count("±") >= 22
 
 

@@ -16,11 +16,12 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from cmlib import audit, plots
+from cmlib import plots
 from cmlib.errors import DataError, OptionError
-from cmlib.plots import figures, fragment, geometry, page, style, svg
+from cmlib.plots import figures, fragment, geometry, png, style, svg
 from cmlib.plots import player as players
 from cmlib.plots.geometry import Space
+from cmlib.teaching import page, traced
 
 # --- colours -------------------------------------------------------------------------------------------------------
 
@@ -231,7 +232,7 @@ def chunks(png: bytes) -> list[str]:
 
 
 def test_png_bytes_are_the_same_and_carry_no_text() -> None:
-    first, second = (page.png_bytes(plots.accuracy_matrix(R3)) for _ in range(2))
+    first, second = (png.png_bytes(plots.accuracy_matrix(R3)) for _ in range(2))
     assert first == second
     assert not {"tEXt", "iTXt", "zTXt", "tIME"} & set(chunks(first))
 
@@ -349,7 +350,7 @@ def test_say_shows_a_text_letter_by_letter(as_html: Any, value: str) -> None:
         assert wanted in as_html(said.data["text/markdown"]).replace("&quot;", '"')
         assert said.data["text/plain"] == text.replace("{v}", value).replace("{n:.1f}", "0.5").replace("{n}", "0.5")
         assert said.metadata["cmlib"] == {"text": text, "values": values, "runs": []}
-        assert {*said.data.items()} <= audit.renderings(text, values)
+        assert {*said.data.items()} <= traced.renderings(text, values)
 
 
 def test_say_leaves_numbers_and_markdown_of_the_page_alone(as_html: Any) -> None:
@@ -388,7 +389,7 @@ def test_profiles_are_those_of_the_experiments() -> None:
 
 
 def test_importing_cmlib_or_the_page_helpers_imports_no_pyplot() -> None:
-    code = "import sys, cmlib, cmlib.plots.page, cmlib.plots.player; print([m for m in sys.modules if 'matplotlib' in m])"
+    code = "import sys, cmlib, cmlib.teaching.page, cmlib.plots.player; print([m for m in sys.modules if 'matplotlib' in m])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

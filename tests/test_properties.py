@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 from tiny import arrays, tiny_nets
 
 import cmlib as cm
-from cmlib import engine
-from cmlib.engine import Checkpoint
+from cmlib import engine, machine
+from cmlib.checkpoint import Checkpoint
 from cmlib.errors import OptionError
-from cmlib.experiment import COMMON, Experiment
+from cmlib.experiment import COMMON, Experiment, fresh
 from cmlib.methods import METHODS
 from cmlib.methods.base import Option
 from cmlib.store import Store
@@ -104,7 +104,7 @@ def toys(draw: Any, method: str, scenario: str) -> Experiment | None:
     fixed = {"n_tasks": draw(st.integers(2, 3)), "epochs": draw(st.integers(1, 3)), "seed": draw(st.integers(0, 3))}
     try:
         made = Experiment("arrays", scenario, method, **{**small, "lr": 0.01, **chosen, **fixed})
-        engine.fresh(made, DATA)
+        fresh(made, DATA)
         return made
     except OptionError:
         return None
@@ -118,7 +118,7 @@ def check(experiment: Experiment | None, cuts: list[float]) -> None:
     folder = Path(tempfile.mkdtemp())
     try:
         with tiny_nets() as patch:
-            patch.setattr(engine, "_git", lambda *_: "")  # asked once a run, and slow
+            patch.setattr(machine, "_git", lambda *_: "")  # asked once a run, and slow
             for holder, name in [(engine, "train_epoch"), (Checkpoint, "save"), (METHODS[experiment.method], "end_task")]:
                 tape.around(patch, holder, name)
             for holder, name in [(engine, "_measure"), (os, "replace"), (Store, "save"), (Checkpoint, "remove")]:

@@ -10,7 +10,7 @@ from PIL import Image
 
 import cmlib as cm
 from cmlib import centroids as eq
-from cmlib import report
+from cmlib.teaching import filled
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 LOSS, EXPERIMENT, STRATEGY = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
@@ -80,7 +80,7 @@ def test_arrays_of_ones_own():
 
 
 def test_the_picture_is_that_of_the_committed_runs(tmp_path):
-    drawn = report.readme_picture(tmp_path / "readme.png")
+    drawn = filled.readme_picture(tmp_path / "readme.png")
     stored = Path(__file__).parents[1] / "book" / "_static" / "readme.png"
     pictures = [np.asarray(Image.open(path).convert("RGBA"), dtype=float) for path in (drawn, stored)]
     assert pictures[0].shape == pictures[1].shape and np.abs(pictures[0] - pictures[1]).mean() < 1

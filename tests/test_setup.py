@@ -20,6 +20,8 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+import cmlib as cm
+
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 PARTS = ["lint", "units", "notebooks", "book", "engines", "numbers", "faults", "browser"]
@@ -115,7 +117,7 @@ def test_environment_file_uses_the_same_lists() -> None:
 
 def test_citation_agrees_with_the_package() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
-    assert citation["version"] == PROJECT["project"]["version"]
+    assert citation["version"] == cm.__version__
     assert citation["repository-code"] == PROJECT["project"]["urls"]["Repository"]
     assert [author["family-names"] for author in citation["references"][0]["authors"]] == [*("Pomponi", "Scardapane", "Uncini")]
 

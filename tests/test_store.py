@@ -20,11 +20,13 @@ from handmade import completed
 from PIL import Image
 
 import cmlib as cm
-from cmlib import audit, board, cli, datasets, engine, report, runfile, snapshots, sweep, tables
+from cmlib import cli, datasets, engine, runfile
+from cmlib.checkpoint import Checkpoint, unsealed
 from cmlib.datasets import KNOWN
-from cmlib.engine import Checkpoint
 from cmlib.errors import DataError, OptionError, StoreError
+from cmlib.reproduction import audit, board, publish, report, snapshots, sweep, tables
 from cmlib.store import Run, Store, committed, one_copy
+from cmlib.teaching import traced
 
 TINY = {"profile": "smoke", "n_tasks": 2, "epochs": 2, "train_per_class": 4, "batch_size": 4}
 ROOT = Path(__file__).resolve().parent
@@ -196,7 +198,7 @@ def test_names_of_data_sets_win_over_folders(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert {name: cm.Experiment(name).hash("d") for name in usual} == usual
     assert datasets.load("digits").digest == KNOWN["digits"].digest
-    assert report._place(path, committed()) == path
+    assert publish._place(path, committed()) == path
     for folder in ("./digits", "digits/", Path("digits"), tmp_path / "digits"):
         experiment = cm.Experiment(folder)
         assert (experiment.dataset, experiment.source, experiment.profile) == ("folder-digits", str(tmp_path / "digits"), "paper")
@@ -246,7 +248,7 @@ def test_a_store_and_a_method_may_have_odd_names(tmp_path, monkeypatch):
     path = tmp_path / "one[1].json"
     shutil.copy(next(committed().folder.rglob("digits-til/naive/seed0-*.json")), path)
     path.with_name("one[1].merged.npz").write_bytes(b"pictures")
-    (place,) = report.publish(path, tmp_path / "results")
+    (place,) = publish.publish(path, tmp_path / "results")
     assert place.is_file()
 
 
@@ -288,9 +290,9 @@ def test_a_folder_by_any_path_is_one_experiment_and_its_path_enters_no_file(tmp_
     assert pickle.loads(pickle.dumps(known)) == known
     assert "keeps only a folder's name" in error_of(OptionError, lambda: cm.run(known))
     (tmp_path / "book").mkdir()
-    (place,) = report.publish(path, tmp_path / "results")
+    (place,) = publish.publish(path, tmp_path / "results")
     assert place.relative_to(tmp_path / "results") == path.relative_to(tmp_path / "runs") and "secret" not in place.read_text()
-    assert audit.audit(tmp_path / "results", tmp_path / "book").problems == []
+    assert traced.audit(tmp_path / "results", tmp_path / "book").problems == []
 
 
 # -- damaged result files -------------------------------------------------------------------------------------------------
@@ -484,18 +486,18 @@ def test_a_damaged_checkpoint_never_goes_on(tmp_path, interrupted, harm):
 
 def test_no_flipped_bit_of_a_checkpoint_passes(interrupted):
     raw, device = interrupted[2], torch.device("cpu")
-    assert engine.unsealed(raw, device)["position"]["task"] == 1
+    assert unsealed(raw, device)["position"]["task"] == 1
     draw = random.Random(0)
     for at in [*draw.sample(range(len(raw)), 60), *range(len(raw) - 40, len(raw))]:
         flipped = bytearray(raw)
         flipped[at] ^= 1 << draw.randrange(8)
         with pytest.raises(Exception, match="checksum"):
-            engine.unsealed(bytes(flipped), device)
+            unsealed(bytes(flipped), device)
 
 
 def test_checkpoints_from_before_there_was_a_checksum_are_read(tmp_path, interrupted):
     *_, raw, R = interrupted
-    state, content = engine.unsealed(raw, torch.device("cpu")), io.BytesIO()
+    state, content = unsealed(raw, torch.device("cpu")), io.BytesIO()
     del state["run"]
     torch.save(state, content)
     old = content.getvalue()

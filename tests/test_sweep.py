@@ -22,12 +22,13 @@ import torch
 from handmade import completed
 
 import cmlib as cm
-from cmlib import cli, engine, sweep
-from cmlib.engine import Checkpoint, sealed, unsealed
+from cmlib import cli, engine, machine
+from cmlib.checkpoint import Checkpoint, sealed, unsealed
+from cmlib.reproduction import sweep
 from cmlib.store import Store
 
 DIGEST = cm.datasets.load("digits").digest
-HERE = {"device": "cpu", "cpu": engine.cpu_model(), "threads": 1}
+HERE = {"device": "cpu", "cpu": machine.cpu_model(), "threads": 1}
 TINY = {"profile": "smoke", "train_per_class": 16, "epochs": 2, "n_tasks": 2}
 PATIENCE = 120  # seconds, for a busy machine
 

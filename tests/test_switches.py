@@ -14,13 +14,15 @@ import pytest
 import torch
 
 import cmlib as cm
-from cmlib import datasets, grids, sweep
-from cmlib.engine import Checkpoint, Position, fresh, train_epoch
+from cmlib import datasets
+from cmlib.checkpoint import Checkpoint, Position
 from cmlib.errors import OptionError
-from cmlib.experiment import COMMON, allowed_options, identity
+from cmlib.experiment import COMMON, allowed_options, fresh, identity
+from cmlib.loop import train_epoch
 from cmlib.methods.base import METHODS
 from cmlib.profiles import PRESETS, PROFILES
 from cmlib.randomness import class_order
+from cmlib.reproduction import grids, sweep
 from cmlib.scenario import Scenario, arrival
 from cmlib.store import Store, committed
 

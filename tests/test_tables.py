@@ -9,8 +9,9 @@ import pytest
 from handmade import completed
 
 import cmlib as cm
-from cmlib import board, claims, grids, report
+from cmlib.reproduction import board, claims, grids, report
 from cmlib.store import Store
+from cmlib.teaching import filled
 
 BOOK = Path(__file__).parents[1] / "book"
 
@@ -18,12 +19,12 @@ BOOK = Path(__file__).parents[1] / "book"
 @pytest.mark.parametrize("page", sorted(BOOK.glob("*.md")), ids=lambda page: page.name)
 def test_pages_hold_the_tables_of_the_committed_runs(page):
     text = page.read_text(encoding="utf-8")
-    assert report.with_tables(text) == text, "make it anew with `python -m cmlib.cli tables`"
+    assert filled.with_tables(text) == text, "make it anew with `python -m cmlib.cli tables`"
 
 
 def test_both_engines_ran_every_pair():
     """Three seeds of all 17 pairs and of one variant; and both engines are set beside each other in one row a pair."""
-    rows = report.TABLES["engines"]().splitlines()[2:]
+    rows = filled.TABLES["engines"]().splitlines()[2:]
     whole = ("(3 runs)", "(2 runs, 1 stopped)", "(1 run, 2 stopped)")
     assert len(rows) == 18 and all(sum(map(row.count, whole)) == 4 for row in rows)
 
@@ -76,14 +77,14 @@ def test_the_same_experiments_on_another_cpu(tmp_path):
 
 
 def test_blocks_are_filled_and_unknown_ones_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(report, "TABLES", {"one": lambda: "| a |"})
+    monkeypatch.setattr(filled, "TABLES", {"one": lambda: "| a |"})
     page = tmp_path / "page.md"
     page.write_text("before\n\n% begin one\nold\n% end one\n\nafter\n", encoding="utf-8")
     (tmp_path / "plain.md").write_text("no block\n", encoding="utf-8")
-    assert report.refresh_tables(tmp_path) == [page]
+    assert filled.refresh_tables(tmp_path) == [page]
     assert page.read_text(encoding="utf-8") == "before\n\n% begin one\n\n| a |\n\n% end one\n\nafter\n"
     with pytest.raises(cm.StoreError, match="asks for the table 'two'; allowed: one"):
-        report.with_tables("% begin two\n% end two")
+        filled.with_tables("% begin two\n% end two")
 
 
 # -- the board ------------------------------------------------------------------------------------------------------------

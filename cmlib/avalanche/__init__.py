@@ -31,7 +31,7 @@ except ImportError:
     raise OptionError(MISSING) from None
 else:
     from cmlib.avalanche.loaders import DeviceBatches, benchmark
-    from cmlib.avalanche.runs import STRATEGIES, Progress, fresh, loop
+    from cmlib.avalanche.runs import STRATEGIES, Progress, fresh, learn
     from cmlib.avalanche.strategies import SSIL, CentroidsMatching, EmbeddingRegularization
     from cmlib.avalanche.streams import ExperienceStream
 
@@ -45,5 +45,5 @@ __all__ = [
     "Progress",
     "benchmark",
     "fresh",
-    "loop",
+    "learn",
 ]

@@ -15,20 +15,23 @@ from avalanche.training.plugins import EvaluationPlugin, ReplayPlugin, Supervise
 from avalanche.training.supervised import EWC, GEM, CoPE, Cumulative, Naive
 from torch import Tensor, nn
 
-from cmlib import engine
+from cmlib import experiment as experiments
+from cmlib import loop
 from cmlib.avalanche.loaders import DeviceBatches, benchmark, origin_of
 from cmlib.avalanche.strategies import SSIL, CentroidsMatching, EmbeddingRegularization, MethodStrategy
 from cmlib.avalanche.streams import labels_of
+from cmlib.checkpoint import Checkpoint, Position
 from cmlib.datasets import ImageData
-from cmlib.engine import DIVERGED, FINISHED, AfterTask, Checkpoint, Position
 from cmlib.errors import OptionError
 from cmlib.experiment import Experiment
+from cmlib.loop import AfterTask
 from cmlib.methods import METHODS, Method
 from cmlib.methods.base import split_batch
 from cmlib.randomness import seed_of
 from cmlib.scenario import Part, Scenario, Task
+from cmlib.store import DIVERGED, FINISHED
 
-EVAL_BATCH = engine.EVAL_BATCH
+EVAL_BATCH = loop.EVAL_BATCH
 
 
 class TaskModel(MultiTaskModule):
@@ -217,7 +220,7 @@ def _kept(buffer: Any) -> dict[str, list[Tensor]]:
 def fresh(experiment: Experiment, data: ImageData, device: str | torch.device = "cpu") -> Any:
     """What is trained: cmlib's method (cm, emr, ssil), or an `OwnRun`; OptionError for options Avalanche cannot honour."""
     refuse(experiment)
-    method = engine.fresh(experiment, data, device)
+    method = experiments.fresh(experiment, data, device)
     return method if experiment.method in STRATEGIES else OwnRun(method, experiment)
 
 
@@ -252,7 +255,7 @@ class Progress(SupervisedPlugin):
         self.bar.update(1)
 
 
-def loop(experiment: Experiment, made: Any, checkpoint: Checkpoint, bar: Any, after_task: AfterTask | None = None) -> Position:
+def learn(experiment: Experiment, made: Any, checkpoint: Checkpoint, bar: Any, after_task: AfterTask | None = None) -> Position:
     """All tasks through Avalanche. `made` is from `fresh`. There are no checkpoints: an interrupted run starts anew."""
     position, device = Position(), made.scenario.device
     progress = Progress(position, bar, device)
@@ -267,7 +270,7 @@ def loop(experiment: Experiment, made: Any, checkpoint: Checkpoint, bar: Any, af
                 position.status = f"{DIVERGED} (task {task.index + 1}, epoch {position.epoch + 1})"
                 return position
             made.eval()
-            engine._measure(made, made.scenario.tasks[: task.index + 1], position)
+            loop.measure(made, made.scenario.tasks[: task.index + 1], position)
             if after_task is not None:
                 after_task(made, task)
             position.task, position.epoch = task.index + 1, 0

@@ -1,6 +1,6 @@
 """Every method of the paper, one file each; importing this package registers them all."""
 
-from cmlib.methods import cm, cope, cumulative, emr, er, ewc, gem, naive, oewc, ssil
+from cmlib.methods import cm, cm_readings, cope, cumulative, emr, er, ewc, gem, naive, oewc, ssil
 from cmlib.methods.base import METHODS, Method, Option, register
 
 __all__ = [
@@ -8,6 +8,7 @@ __all__ = [
     "Method",
     "Option",
     "cm",
+    "cm_readings",
     "cope",
     "cumulative",
     "emr",

@@ -1,4 +1,4 @@
-"""Pictures of the book: one style, static figures, players, and the helpers a chapter calls.
+"""Pictures of the book: one style, static figures and players.
 
 Nothing here imports matplotlib before a picture is asked for: names are resolved on first use.
 """
@@ -30,7 +30,6 @@ _HOME = {
         "moons_decision",
     ),
     "geometry": ("Projection", "Space", "disagreement", "project", "voronoi_cells"),
-    "page": ("PROFILES", "say", "setup", "show"),
     "player": ("space_player",),  # the function `player` itself is cm.player: here the name means the module
     "projection": ("gem_arrows", "gem_widget"),
     "svg": ("svg_matrix", "svg_scatter"),

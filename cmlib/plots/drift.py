@@ -21,7 +21,7 @@ from cmlib.plots.style import INK, class_colour
 from cmlib.plots.svg import svg_scatter
 
 if TYPE_CHECKING:
-    from cmlib.snapshots import Snapshot
+    from cmlib.reproduction.snapshots import Snapshot
 
 Trainings = Mapping[str, Sequence[Space]]
 SIZE = 360  # units of a player's picture

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from cmlib.errors import OptionError, check_name
-from cmlib.plots import geometry, page
+from cmlib.plots import geometry, png
 from cmlib.plots.fragment import Fragment, unique_id
 from cmlib.plots.svg import svg_scatter
 
@@ -167,7 +167,7 @@ def _small_png(fig: Any) -> bytes:
     """PNG of a figure at its full size (all frames alike), with a palette of 128 colours."""
     buffer = io.BytesIO()
     fig.savefig(buffer, format="png", dpi=100, transparent=True, metadata={"Software": None})
-    return page.palette_png(buffer, 128)
+    return png.palette_png(buffer, 128)
 
 
 def _page(body: str, names: Sequence[str], label: str, options: Mapping[str, Any], start: int) -> str:

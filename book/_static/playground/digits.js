@@ -1,4 +1,4 @@
-// 70 training and 36 test images of each digit, from scikit-learn. Written by `python -m cmlib.plots.playground`.
+// 70 training and 36 test images of each digit, from scikit-learn. Written by `python -m cmlib.teaching.playground`.
 (function (pg) {
   "use strict";
 

@@ -1,0 +1,119 @@
+"""The state of an unfinished run, beside its place in the store: all that is registered on the method, optimizer, position.
+
+Written after every epoch, sealed by a checksum. A run that goes on from it ends, on a CPU, with the bits of an undisturbed one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import zipfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cmlib.datasets import ImageData
+from cmlib.errors import StoreError
+from cmlib.experiment import Experiment
+from cmlib.imagefiles import one_line
+from cmlib.methods.base import Method
+from cmlib.store import FINISHED, Store, write_atomically
+
+
+@dataclass
+class Position:
+    """Where a run stands, and what it has measured so far."""
+
+    task: int = 0
+    epoch: int = 0  # epochs of `task` that are done
+    R: list[list[float]] = field(default_factory=list)
+    R_task_known: list[list[float]] = field(default_factory=list)
+    seconds: list[list[float]] = field(default_factory=list)
+    steps: list[int] = field(default_factory=list)
+    status: str = FINISHED
+
+
+@dataclass
+class Checkpoint:
+    """The state of an unfinished run, beside its place in the store; does nothing without a store."""
+
+    path: Path | None
+
+    @classmethod
+    def of(cls, store: Store | None, experiment: Experiment, data: ImageData) -> Checkpoint:
+        """The checkpoint of an experiment in a store."""
+        return cls(store.path(experiment, data.digest).with_suffix(".ckpt") if store else None)
+
+    def save(self, method: Method, optimizer: Any, position: Position) -> None:
+        """Write the state atomically."""
+        if self.path is None:
+            return
+        state = {"method": method.state_dict(), "optimizer": optimizer.state_dict(), "position": vars(position)}
+        write_atomically(self.path, sealed({**state, "run": self.path.stem}))
+
+    def position(self) -> Position | None:
+        """How far the run came that this checkpoint holds; None when there is none."""
+        if self.path is None or not self.path.is_file():
+            return None
+        return Position(**unsealed(self.path.read_bytes(), torch.device("cpu"))["position"])
+
+    def resume(self, method: Method) -> tuple[Position, Any]:
+        """Put a method, its optimizer and the position where the checkpoint stands; (start, None) when there is none."""
+        if self.path is None or not self.path.is_file():
+            return Position(), None
+        try:
+            raw = self.path.read_bytes()
+        except OSError as error:
+            raise StoreError(f"cannot read the checkpoint {self.path}: {error.strerror}") from None
+        try:
+            state = unsealed(raw, method.scenario.device)
+            if state.get("run", self.path.stem) != self.path.stem:
+                raise ValueError(f"it is of the run {state['run']}")
+            position = Position(**state["position"])
+            for task in method.scenario.tasks[: position.task + 1]:
+                method.begin_task(task)
+            method.load_state_dict(state["method"])
+            optimizer = method.make_optimizer()
+            optimizer.load_state_dict(state["optimizer"])
+        except Exception as error:
+            reason = one_line(error) if type(error) is ValueError else error.__class__.__name__
+            raise StoreError(f"the checkpoint {self.path} is damaged ({reason}); remove it to start this run anew") from None
+        return position, optimizer
+
+    def remove(self) -> None:
+        """Delete the checkpoint of a finished run."""
+        if self.path is not None:
+            self.path.unlink(missing_ok=True)
+
+
+SEAL = b"cmlib-ck"  # stands before the checksum
+CHECKSUM = 32  # bytes
+
+
+def sealed(state: dict[str, Any]) -> bytes:
+    """A checkpoint's bytes: as torch writes it, then SEAL and the checksum (BLAKE2b) of all that comes before it."""
+    content = io.BytesIO()
+    torch.save(state, content)
+    raw = content.getvalue() + SEAL
+    return raw + hashlib.blake2b(raw, digest_size=CHECKSUM).digest()
+
+
+def unsealed(raw: bytes, device: torch.device) -> dict[str, Any]:
+    """The state in a checkpoint's bytes; ValueError unless every bit is as it was written.
+
+    Checkpoints from before there was a checksum are read when the CRC-32 of each of their parts, which torch writes, is right.
+    """
+    body, checksum = raw[:-CHECKSUM], raw[-CHECKSUM:]
+    marked = body.endswith(SEAL)
+    if marked and hashlib.blake2b(body, digest_size=CHECKSUM).digest() != checksum:
+        raise ValueError("its checksum does not match")
+    if not marked:
+        with zipfile.ZipFile(io.BytesIO(raw)) as parts:
+            if parts.testzip() is not None:
+                raise ValueError("its checksum does not match")
+    state = torch.load(io.BytesIO(raw), map_location=device, weights_only=True)
+    if "run" in state and not marked:
+        raise ValueError("its checksum is missing")
+    return dict(state)

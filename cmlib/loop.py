@@ -1,0 +1,90 @@
+"""The loop: all tasks, all epochs, and what is measured after each task. The heart of every run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from cmlib.checkpoint import Checkpoint, Position
+from cmlib.cudagraph import Step, stepper
+from cmlib.experiment import Experiment
+from cmlib.methods.base import Method
+from cmlib.scenario import Task
+from cmlib.store import DIVERGED
+
+AfterTask = Callable[[Method, Task], None]
+EVAL_BATCH = 500  # images
+
+
+def learn(
+    experiment: Experiment,
+    method: Method,
+    checkpoint: Checkpoint,
+    bar: Any,
+    after_task: AfterTask | None = None,
+    graphs: bool = False,
+) -> Position:
+    """Learn all tasks, from where the checkpoint stands; returns the position at the end, with everything measured."""
+    position, optimizer = checkpoint.resume(method)
+    bar.update(position.task * experiment.epochs + position.epoch)
+    tasks = method.scenario.tasks
+    for task in tasks[position.task :]:
+        if optimizer is None:
+            method.begin_task(task)
+            optimizer = method.make_optimizer()
+            position.seconds.append([])
+            position.steps.append(0)
+        step = stepper(method, optimizer, task, graphs)
+        for epoch in range(position.epoch, experiment.epochs):
+            if not train_epoch(method, optimizer, task, epoch, position, step):
+                position.status = f"{DIVERGED} (task {task.index + 1}, epoch {epoch + 1})"
+                return position
+            position.epoch = epoch + 1
+            checkpoint.save(method, optimizer, position)
+            bar.update(1)
+        method.eval()
+        method.end_task(task)
+        measure(method, tasks[: task.index + 1], position)
+        if after_task is not None:
+            after_task(method, task)
+        position.task, position.epoch, optimizer = task.index + 1, 0, None
+    return position
+
+
+def train_epoch(method: Method, optimizer: Any, task: Task, epoch: int, position: Position, step: Step | None = None) -> bool:
+    """One epoch, by the method's own step unless another is given; returns whether every loss was finite (read at the end)."""
+    step = step or stepper(method, optimizer, task, False)
+    method.train()
+    started, steps = time.perf_counter(), 0
+    finite = torch.ones((), dtype=torch.bool, device=method.scenario.device)
+    for x, y in method.batches(task, epoch):
+        finite &= torch.isfinite(step(x, y))
+        steps += 1
+    good = bool(finite)
+    position.seconds[-1].append(round(time.perf_counter() - started, 4))
+    position.steps[-1] += steps
+    return good
+
+
+def measure(method: Method, seen: list[Task], position: Position) -> None:
+    """Append a row to R, and in CIL one to R_task_known."""
+    if method.kind == "til":
+        position.R.append([task_accuracy(method, task, known=True) for task in seen])
+        return
+    position.R.append([task_accuracy(method, task, known=False) for task in seen])
+    position.R_task_known.append([task_accuracy(method, task, known=True) for task in seen])
+
+
+@torch.no_grad()
+def task_accuracy(method: Method, task: Task, known: bool) -> float:
+    """Accuracy on a task's evaluation images in percent, with the task given or not."""
+    method.eval()
+    right = 0
+    for start in range(0, len(task.test_y), EVAL_BATCH):
+        x = method.scenario.prepare(task.test_x[start : start + EVAL_BATCH])
+        best = method.scores(x, task if known else None).argmax(1) + (task.classes.start if known else 0)
+        right += int((best == task.test_y[start : start + EVAL_BATCH]).sum())
+    return 100 * right / len(task.test_y)

@@ -1,0 +1,100 @@
+"""The landing page's picture: the merged space while tasks arrive (the paper's Figure 4), from the committed snapshot.
+
+python -m cmlib.teaching.hero [book/_static/hero.html]     write it anew; a test compares the file with what this would write
+"""
+
+from __future__ import annotations
+
+import html
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from cmlib.errors import StoreError
+from cmlib.experiment import Experiment
+from cmlib.plots import geometry
+from cmlib.plots.player import player
+from cmlib.plots.svg import svg_scatter
+from cmlib.reproduction import paper, snapshots
+from cmlib.store import Run, committed, write_atomically
+
+PLACE = Path("book/_static/hero.html")
+EXPERIMENT = Experiment("digits", "cil", "cm", 0)
+LABEL = "The space of Centroids Matching while it learns ten digits, two a task"
+STYLE = ".cm-hero{margin:0}.cm-hero>p{font-size:.85em;line-height:1.45;margin:.6em auto 0;max-width:30rem}"
+NUMBERS = {2: "two", 4: "four", 6: "six", 8: "eight", 10: "ten"}
+
+
+def committed_spaces() -> list[geometry.Space]:
+    """The merged space after each task from the second on, as it was published; StoreError when it was not."""
+    found = snapshots.find(EXPERIMENT, "merged", [committed()])
+    if found is None:
+        raise StoreError("the committed results hold no snapshots of the merged space of cm, digits, cil, seed 0")
+    return [
+        geometry.Space.of(one.points, one.labels, one.centroids, one.centroid_labels, f"After task {one.after}")
+        for one in found[1]
+    ]
+
+
+def page() -> str:
+    """The picture as a piece of HTML; the same committed results give the same bytes."""
+    spaces = committed_spaces()
+    view = geometry.project(spaces)
+    pictures = [_picture(spaces, view, k) for k in range(len(spaces))]
+    captions = [_caption(space) for space in spaces]
+    made = player(pictures, {"start": "last", "seconds": 1.6}, label=LABEL, captions=captions, alt=captions)
+    film = re.sub(r"cm-[0-9a-f]{10}(?:-\d+)?", "cm-hero-player", made.html)  # its own number may differ from time to time
+    return f'<div class="cm-hero"><style>{STYLE}</style>\n{film}\n<p>{html.escape(_note(view))}</p></div>\n'
+
+
+def _picture(spaces: list[geometry.Space], view: geometry.Projection, k: int) -> str:
+    """One moment; dashed lines lead from where a centroid stood a task earlier."""
+    trails = None
+    if k:
+        old = dict(zip(spaces[k - 1].classes.tolist(), view.centroids[k - 1], strict=True))
+        trails = np.array([old.get(label, np.full(2, np.nan)) for label in spaces[k].classes.tolist()])  # [K, 2]
+    names = [str(label) for label in range(10)]
+    given = (view.points[k], spaces[k].labels, view.centroids[k], spaces[k].classes)
+    return svg_scatter(*given, extent=view.extent, trails=trails, names=names)
+
+
+def _caption(space: geometry.Space) -> str:
+    nearest = space.classes[geometry.nearest_centroid(space.points, space.centroids)]  # [n]
+    right, count = 100 * (nearest == space.labels).mean(), len(space.classes)
+    return f"{space.title}: {NUMBERS.get(count, count)} digits. {right:.0f} % of these images lie nearest to their own centroid."
+
+
+def _note(view: geometry.Projection) -> str:
+    """What one sees, and how it compares with plain training: computed from the committed runs."""
+    naive, mine = (_accuracies(EXPERIMENT.but(method=method)) for method in ("naive", "cm"))
+    return (
+        f"Points are test images, crosses are centroids, a colour is a task; an image is taken for the digit whose cell it lies "
+        f"in. A dashed line shows how a centroid moved. Over {len(mine)} runs this method ends at {_range(mine)} % accuracy, "
+        f"plain training at {_range(naive)} %. (This is the run of seed 0. The plane holds {view.explained:.0f} % of the "
+        f"variance in {view.dimensions} dimensions.)"
+    )
+
+
+def _accuracies(experiment: Experiment) -> list[float]:
+    runs: list[Run] = paper.finished(paper.runs_like(committed(), experiment))
+    if not runs:
+        raise StoreError(f"the committed results hold no digits run of {experiment.method} in {experiment.scenario}")
+    return [run.accuracy for run in runs]
+
+
+def _range(values: list[float]) -> str:
+    low, high = round(min(values)), round(max(values))
+    return f"{low} to {high}" if low < high else f"{low}"
+
+
+def main(arguments: list[str]) -> Path:
+    """Write the picture to the file named, or to its place in the book."""
+    target = Path(arguments[0]) if arguments else PLACE
+    write_atomically(target, page().encode())
+    return target
+
+
+if __name__ == "__main__":
+    print(main(sys.argv[1:]))

@@ -1,0 +1,247 @@
+"""What a stored chapter may hold: clean outputs, described figures, nothing from other servers, no number typed into the text.
+
+Each rule looks at a notebook or at one cell and yields one line a problem; `python -m cmlib.teaching.notebooks check` prints
+them. A number with decimals belongs into the output of `cm.say`. In the text of a chapter it may stand
+
+- in an equation (dollars, `{math}`, `align`) or in code (backticks, fences): a setting is written in backticks;
+- in a quotation ("..." or a block quote), or in a sentence, a table row or a table whose head speaks of the paper;
+- as a number of order or of version: in a heading, after section, exercise, chapter, table, figure, eq., version, Python, ...
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from html.parser import HTMLParser
+from typing import Any
+
+REPOSITORY = "https://github.com/centroids-matching/centroids-matching-book"
+INSTALL = f"""\
+# Only in Colab: install the book's package. Anywhere else this cell does nothing.
+import sys
+
+if "google.colab" in sys.modules:
+    %pip install -q git+{REPOSITORY}"""
+INSTALL_TAGS = ("install", "hide-cell")
+
+MAX_BYTES = 500_000
+MAX_LINES = 25  # of a code cell
+MIN_CHECKED = 4
+
+_PATH = re.compile(r"(?<![\w./:-])/(?:home|root|Users|tmp|work|opt|usr|private|mnt|content|var|srv)/[\w.-]+|[A-Z]:\\Users")
+_ADDRESS = re.compile(r"\bat 0x[0-9a-fA-F]{6,}")
+_BASE64 = re.compile(r"base64,[A-Za-z0-9+/=]+")
+
+
+def cell_problems(cell: Any, number: int) -> Iterator[str]:
+    """Everything that is wrong with one cell."""
+    yield from bad_outputs(cell, number)
+    yield from undescribed(cell, number)
+    yield from off_site(cell, number)
+    if cell.cell_type == "code" and (lines := len(cell.source.splitlines())) > MAX_LINES:
+        yield f"cell {number} has {lines} lines; at most {MAX_LINES}"
+    if cell.cell_type == "markdown":
+        for typed in typed_decimals(cell.source):
+            yield f"cell {number} types a number: '{typed}'; show it with cm.say, or write a setting in backticks"
+
+
+def notebook_problems(book: Any) -> Iterator[str]:
+    """What is wrong with a notebook as a whole: run in order, tagged, one install cell, one parameters cell."""
+    code = [cell for cell in book.cells if cell.cell_type == "code"]
+    if [cell.execution_count for cell in code] != list(range(1, len(code) + 1)):
+        yield "execution counts are not 1..n; run refresh"
+    tags = [set(cell.metadata.get("tags", [])) for cell in code]
+    checked = sum("nbval-check-output" in t for t in tags)
+    if checked < MIN_CHECKED:
+        yield f"{checked} cells are tagged nbval-check-output; at least {MIN_CHECKED}"
+    if sum("parameters" in t for t in tags) != 1:
+        yield "there must be exactly one cell tagged parameters"
+    install = [t for cell, t in zip(code, tags, strict=True) if cell.source == INSTALL]
+    if install != [set(INSTALL_TAGS)]:
+        yield "the install cell is missing or differs from cmlib.teaching.lint.INSTALL"
+
+
+# --- outputs -----------------------------------------------------------------------------------------------------
+
+
+def bad_outputs(cell: Any, number: int) -> Iterator[str]:
+    """Errors, warnings, and what differs from machine to machine."""
+    for output in cell.get("outputs", []):
+        if output.output_type == "error":
+            yield f"cell {number} has an error output ({output.get('ename', 'error')})"
+        elif output.output_type == "stream" and output.get("name") == "stderr":
+            yield f"cell {number} writes to stderr: {output.text.strip().splitlines()[0][:120]}"
+        text = _BASE64.sub("base64,", _text_of(output))
+        for pattern, what in ((_PATH, "a path of this machine"), (_ADDRESS, "a memory address")):
+            match = pattern.search(text)
+            if match:
+                yield f"cell {number} shows {what}: {match.group(0)}"
+
+
+def _text_of(output: Any) -> str:
+    if output.output_type == "stream":
+        return str(output.text)
+    if output.output_type == "error":
+        return "\n".join(output.get("traceback", []))
+    data = output.get("data", {})
+    shown = [v for kind, v in data.items() if not kind.startswith("image/")]
+    return "\n".join(v if isinstance(v, str) else json.dumps(v) for v in [*shown, output.get("metadata", {})])
+
+
+# --- pictures and what a page loads ------------------------------------------------------------------------------
+
+_MARKDOWN_IMAGE = re.compile(r"!\[([^\]]*)\]\(\s*<?([^)\s>]*)")
+_FIGURE = re.compile(r"^ *(:{3,})\{(?:image|figure)\} *(\S+)[^\n]*\n(.*?)^ *\1", re.MULTILINE | re.DOTALL)
+_OUTSIDE = re.compile(r"^\s*(?:https?:|ftp:)?//", re.IGNORECASE)
+_STYLE_OUTSIDE = re.compile(r"(?:url\(\s*['\"]?|@import\s+(?:url\()?['\"]?)\s*(?:https?:)?//[^)'\"\s]+", re.IGNORECASE)
+_SCRIPT_OUTSIDE = re.compile(r"https?://(?!www\.w3\.org/)[^\s'\"]+")
+_ASSETS = {"href": ("link", "use", "image", "base"), "xlink:href": ("use", "image")}  # elsewhere a href is a link, not a load
+_LOADS = ("src", "srcset", "data", "poster")
+_EMPTY = ("area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr")
+
+
+class _Pictures(HTMLParser):
+    """Collects pictures without a description, and addresses of other servers that a page would load from."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[tuple[str, bool]] = []  # elements around the current place, and whether they are described
+        self.bare: list[str] = []
+        self.outside: list[str] = []
+        self.feed(_BASE64.sub("base64,", text))
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]], closed: bool = False) -> None:
+        given = {name: (value or "").strip() for name, value in attrs}
+        named = bool(given.get("aria-label") or given.get("aria-labelledby") or given.get("aria-hidden") == "true")
+        around = named or any(described for _, described in self.open)
+        if tag == "img" and not given.get("alt"):
+            self.bare.append("an image")
+        if tag in ("svg", "canvas") and not around:
+            self.bare.append(f"an <{tag}>")
+        for name, value in given.items():
+            if (name in _LOADS or tag in _ASSETS.get(name, ())) and _OUTSIDE.match(value):
+                self.outside.append(value)
+        self.outside += _STYLE_OUTSIDE.findall(given.get("style", ""))
+        if not closed and tag not in _EMPTY:
+            self.open.append((tag, named))
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs, closed=True)
+
+    def handle_endtag(self, tag: str) -> None:
+        places = [k for k, (name, _) in enumerate(self.open) if name == tag]
+        if places:
+            del self.open[places[-1] :]
+
+    def handle_data(self, data: str) -> None:
+        where = self.open[-1][0] if self.open else ""
+        patterns = {"style": _STYLE_OUTSIDE, "script": _SCRIPT_OUTSIDE}
+        if where in patterns:
+            self.outside += patterns[where].findall(data)
+
+
+def _pages(cell: Any) -> Iterator[str]:
+    """The HTML of a cell: that of its outputs, and that written into its text."""
+    if cell.cell_type == "markdown":
+        yield without_code_and_math(cell.source)
+    for output in cell.get("outputs", []):
+        data = output.get("data", {})
+        yield from (data[kind] for kind in ("text/html", "image/svg+xml", "text/markdown") if kind in data)
+
+
+def undescribed(cell: Any, number: int) -> Iterator[str]:
+    """Pictures that someone who cannot see them would know nothing about."""
+    for output in cell.get("outputs", []):
+        if any(kind.startswith("image/") for kind in output.get("data", {})):
+            yield f"cell {number} shows a bare figure; use cm.show(fig, alt=...)"
+    bare = [what for page in _pages(cell) for what in _Pictures(page).bare]
+    if cell.cell_type == "markdown":
+        text = without_code_and_math(cell.source)
+        bare += ["an image" for alt, _ in _MARKDOWN_IMAGE.findall(text) if not alt.strip()]
+        bare += ["a figure" for *_, body in _FIGURE.findall(text) if not re.search(r"^ *:alt: *\S", body, re.MULTILINE)]
+    for what in bare:
+        yield f"cell {number} has {what} without alt text"
+
+
+def off_site(cell: Any, number: int) -> Iterator[str]:
+    """Scripts, styles, fonts and pictures that would come from another server. (Links are no matter.)"""
+    outside = [address for page in _pages(cell) for address in _Pictures(page).outside]
+    if cell.cell_type == "markdown":
+        text = without_code_and_math(cell.source)
+        named = [address for _, address in _MARKDOWN_IMAGE.findall(text)] + [address for _, address, _ in _FIGURE.findall(text)]
+        outside += [address for address in named if _OUTSIDE.match(address)]
+    for address in outside:
+        yield f"cell {number} loads from another server: {address[:80]}"
+    for output in cell.get("outputs", []):
+        yield from (f"cell {number}: an output of type {kind} needs scripts of others" for kind in _foreign(output))
+
+
+def _foreign(output: Mapping[str, Any]) -> list[str]:
+    return [kind for kind in output.get("data", {}) if kind.startswith("application/") and kind != "application/json"]
+
+
+# --- numbers in the text -----------------------------------------------------------------------------------------
+
+_FENCE = re.compile(r"^ *(`{3,}|~{3,})([^\n`]*)\n(.*?)^ *\1 *$", re.MULTILINE | re.DOTALL)
+_CODE_FENCES = ("", "math", "code", "code-block", "code-cell", "sourcecode", "literalinclude", "raw", "bibliography")
+_CODE = re.compile(r"(`+)(?!`)(?:(?!\n\s*\n).)*?(?<!`)\1(?!`)", re.DOTALL)
+_MATH = re.compile(r"\$\$.*?\$\$|\\begin\{(\w+\*?)\}.*?\\end\{\1\}|\$(?:(?!\n\s*\n)[^$])*\$", re.DOTALL)
+_LINK = re.compile(r"(?<=\])\([^)\s]*\)|<?https?://[^\s>)]*>?")
+_TAG = re.compile(r"<!--.*?-->|</?[A-Za-z][^<>]*>", re.DOTALL)
+_QUOTE = re.compile(r"“[^”]{1,600}”|\"[^\"]{1,600}\"", re.DOTALL)
+_ORDER = re.compile(
+    r"(?:\b(?:sections?|exercises?|chapters?|tables?|figures?|figs?\.|equations?|eqs?\.|items?|versions?|python|(?:py)?torch"
+    r"|torchvision|numpy|scikit-learn|avalanche|jupyter[ -]book|cc by|v)|§)"
+    r"[ ~\n]*\d+(?:\.\d+)+(?:(?:,| and| to| or|-|–) *\d+(?:\.\d+)+)*",
+    re.IGNORECASE,
+)
+_DECIMAL = re.compile(r"(?<![\w.,])[-+−]?\d*\.\d+(?![\w]|\.\d)")
+_PAPER = re.compile(r"\b(?:paper|printed|prints|authors|released code)\b", re.IGNORECASE)
+_SENTENCE = re.compile(r"(?<=[.!?:;])[\")*_]*\s+(?=[^a-z\s])")
+_ITEM = re.compile(r"^\s*(?:[-*+]|\d+\.)\s+")
+
+
+def without_code_and_math(source: str) -> str:
+    """A Markdown text without fenced code, code spans and equations; directives stay, between colons."""
+
+    def fence(match: re.Match[str]) -> str:
+        info = match[2].strip()
+        name = info[1:].partition("}")[0] if info.startswith("{") else ""
+        colons = ":" * len(match[1])
+        return f"{colons}{info}\n{without_code_and_math(match[3])}{colons}" if name not in _CODE_FENCES else ""
+
+    text = _FENCE.sub(fence, source)
+    return _MATH.sub(" ", _CODE.sub(" ", text))
+
+
+def typed_decimals(source: str) -> list[str]:
+    """Numbers with decimals that a Markdown text states by itself, each with the words before it; see the module's text."""
+    text = without_code_and_math(source)
+    for pattern in (_LINK, _TAG, _QUOTE, _ORDER):
+        text = pattern.sub(" ", text)
+    return [found for block in _blocks(text) for found in _typed(block)]
+
+
+def _blocks(text: str) -> Iterator[list[str]]:
+    """Paragraphs, list items and tables, as lists of lines; headings, block quotes and options of directives are left out."""
+    block: list[str] = []
+    for line in [*text.splitlines(), ""]:
+        bare = line.strip()
+        table = bare.startswith("|")
+        if not bare or _ITEM.match(line) or table != (bool(block) and block[-1].startswith("|")):
+            if block:
+                yield block
+            block = []
+        if bare and not re.match(r"#{1,6} |>|:[\w-]+:|:{3,}|`{3,}", bare):
+            block.append(bare)
+
+
+def _typed(block: list[str]) -> Iterator[str]:
+    table = block[0].startswith("|")
+    if table and _PAPER.search(block[0]):
+        return
+    for part in block if table else _SENTENCE.split(" ".join(block)):
+        if not _PAPER.search(part):
+            yield from (" ".join(part[: match.end()].split()[-6:]) for match in _DECIMAL.finditer(part))

@@ -1,0 +1,288 @@
+"""The chapters as files: write one, refresh stored outputs, check them. `cmlib chapters` runs them with other parameters.
+
+    python -m cmlib.teaching.notebooks refresh [chapter ...]     run in place; two runs store the same bytes
+    python -m cmlib.teaching.notebooks check [chapter ...]       metadata, and the rules of cmlib.teaching.lint
+
+A chapter is named by its file or by its number (``04``); without names all of ``book/NN_*.ipynb`` are meant.
+Chapters are written as Python scripts with `new_chapter` and then refreshed::
+
+    from cmlib.teaching.notebooks import new_chapter
+
+    new_chapter(
+        "book/04_task_incremental_cm.ipynb",
+        [
+            ("md", "# 4 Task-incremental CM"),
+            ("install",),                                                   # the one canonical install cell
+            ("code", 'profile: str = "digits"  # settings', ["parameters"]),
+            ("code", "import cmlib as cm\\n\\ncm.setup(profile, chapter=4)"),
+            ("code", "1 + 1", ["nbval-check-output"]),
+        ],
+    )
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import textwrap
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from cmlib.errors import CmlibError, OptionError, nearest
+from cmlib.teaching import lint
+from cmlib.teaching.lint import INSTALL, INSTALL_TAGS, MAX_BYTES
+
+CHAPTERS = "[0-9][0-9]_*.ipynb"
+ABSENT = (
+    f"there are no chapters here: they come with the repository, not with the package; git clone {lint.REPOSITORY} "
+    "and run this in it, or name a folder of them: cmlib chapters --only DIR/"
+)
+QUIET = "--log-level=CRITICAL"  # of a kernel: it may keep its remarks on its own connection to itself
+_KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
+
+
+# --- writing -----------------------------------------------------------------------------------------------------
+
+
+def new_chapter(path: str | Path, cells: Iterable[Sequence[Any]]) -> Path:
+    """Write a clean notebook without outputs from ``(kind, source, tags)``; tags may be left out.
+
+    kind is "md", "code" or "install" (the canonical install cell; no source). Sources are dedented and stripped.
+    Run ``python -m cmlib.teaching.notebooks refresh <path>`` afterwards to store the outputs.
+    """
+    import nbformat
+
+    made = [_new_cell(k, *cell) for k, cell in enumerate(cells)]
+    book = nbformat.v4.new_notebook(cells=made, metadata=_notebook_metadata())
+    _write(Path(path), _dump(book))
+    return Path(path)
+
+
+def _new_cell(number: int, kind: str, source: str | None = None, tags: Sequence[str] = ()) -> Any:
+    import nbformat
+
+    if kind == "install":
+        source, tags = INSTALL, INSTALL_TAGS
+    if kind not in ("md", "code", "install") or source is None:
+        raise OptionError(f"cell {number}: kind '{kind}' needs a source; kinds: md, code, install")
+    make = nbformat.v4.new_markdown_cell if kind == "md" else nbformat.v4.new_code_cell
+    text = textwrap.dedent(source).strip()
+    return make(text, id=f"cell-{number:03d}", metadata={"tags": list(tags)} if tags else {})
+
+
+def _notebook_metadata() -> dict[str, Any]:
+    return {"kernelspec": dict(_KERNEL), "language_info": {"name": "python"}}
+
+
+def _dump(book: Any) -> bytes:
+    return (json.dumps(book, ensure_ascii=False, indent=1, sort_keys=True) + "\n").encode("utf-8")
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    partial.write_bytes(content)
+    os.replace(partial, path)
+
+
+# --- finding -----------------------------------------------------------------------------------------------------
+
+
+def book_folder() -> Path:
+    """``book/`` of the current folder, or of the checkout this module lies in."""
+    here = Path.cwd() / "book"
+    return here if here.is_dir() else Path(__file__).resolve().parents[2] / "book"
+
+
+def chapters(names: Sequence[str] = (), folder: Path | None = None) -> list[Path]:
+    """The chapter notebooks, all or those named by file, stem, number or folder; an unknown name raises `OptionError`."""
+    found = sorted((folder or book_folder()).glob(CHAPTERS))
+    return [path for name in names for path in _named(name, found)] if names else found
+
+
+def _named(name: str, found: Sequence[Path]) -> list[Path]:
+    if ("/" not in name and os.sep not in name) or not Path(name).is_dir():
+        return [_one_chapter(name, found)]
+    inside = sorted(Path(name).glob(CHAPTERS))
+    if not inside:
+        raise OptionError(f"{name} holds no chapters, which are called {CHAPTERS}")
+    return inside
+
+
+def _one_chapter(name: str, found: Sequence[Path]) -> Path:
+    if name.endswith(".ipynb") and Path(name).is_file():
+        return Path(name)
+    for path in found:
+        if name in (path.name, path.stem) or (name.isdecimal() and len(name) < 3 and path.name.startswith(f"{int(name):02d}_")):
+            return path
+    if not found:
+        raise OptionError(ABSENT)
+    known = [path.stem for path in found]
+    raise OptionError(f"no chapter '{name}'; there are: {', '.join(known)}.{nearest(name, known)}")
+
+
+def read(path: Path) -> Any:
+    """A notebook; CmlibError when it cannot be read."""
+    import nbformat
+
+    try:
+        return nbformat.read(path, as_version=4)
+    except (OSError, ValueError, nbformat.ValidationError) as error:
+        raise CmlibError(f"{path.name} is not a readable notebook: {str(error).splitlines()[0]}") from None
+
+
+# --- refresh -----------------------------------------------------------------------------------------------------
+
+
+def refresh(names: Sequence[str] = (), folder: Path | None = None) -> int:
+    """Run chapters in place and store their outputs; two runs write the same bytes. Returns the number of changes."""
+    changed = 0
+    for path in chapters(names, folder):
+        start = time.perf_counter()
+        before = path.read_bytes()
+        book = read(path)
+        _clean(book)
+        _run_in_place(book, path)
+        problems = [p for k, cell in enumerate(book.cells) for p in lint.bad_outputs(cell, k)]
+        if problems:
+            raise CmlibError(f"{path.name} not stored: {problems[0]}")
+        after = _dump(book)
+        if after != before:
+            _write(path, after)
+        changed += after != before
+        print(f"{path.name}: {'changed' if after != before else 'unchanged'} ({time.perf_counter() - start:.1f} s)")
+    return changed
+
+
+def _clean(book: Any) -> None:
+    book.metadata = _notebook_metadata()
+    book.nbformat, book.nbformat_minor = 4, 5
+    for k, cell in enumerate(book.cells):
+        tags = cell.metadata.get("tags")
+        cell.metadata = {"tags": list(tags)} if tags else {}
+        cell["id"] = cell.get("id") or f"cell-{k:03d}"
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = [], None
+
+
+def _run_in_place(book: Any, path: Path) -> None:
+    from nbclient import NotebookClient
+    from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+
+    client = NotebookClient(
+        book,
+        timeout=900,
+        kernel_name="python3",
+        record_timing=False,
+        coalesce_streams=True,
+        resources={"metadata": {"path": str(path.resolve().parent)}},
+        extra_arguments=[QUIET],
+    )
+    try:
+        client.execute(env=kernel_environment())
+    except CellExecutionError as error:
+        raise CmlibError(f"{path.name} not stored: {_failed_cell(book)} raised {error.ename}: {error.evalue}") from None
+    except (CellTimeoutError, DeadKernelError) as error:
+        raise CmlibError(f"{path.name} not stored: {str(error).splitlines()[0]}") from None
+    finally:
+        _clean_after_run(book)
+
+
+def _clean_after_run(book: Any) -> None:
+    book.metadata = _notebook_metadata()
+    code = [cell for cell in book.cells if cell.cell_type == "code"]
+    for number, cell in enumerate(code, start=1):
+        cell.execution_count = number
+        for output in cell.outputs:
+            if output.output_type == "execute_result":
+                output.execution_count = number
+    for cell in book.cells:
+        tags = cell.metadata.get("tags")
+        cell.metadata = {"tags": list(tags)} if tags else {}
+
+
+def _failed_cell(book: Any) -> str:
+    for k, cell in enumerate(book.cells):
+        if any(output.output_type == "error" for output in cell.get("outputs", [])):
+            return f"cell {k} ({cell.source.strip().splitlines()[0][:60]})"
+    return "a cell"
+
+
+def kernel_environment() -> dict[str, str]:
+    """What a chapter's kernel gets: one thread, no progress bars, this package, the checkout's store unless one is named."""
+    root = Path(__file__).resolve().parents[2]
+    keep = {**os.environ, "OMP_NUM_THREADS": "1", "TQDM_DISABLE": "1", "PYTHONHASHSEED": "0"}
+    keep["PYTHONPATH"] = os.pathsep.join(p for p in (str(root), os.environ.get("PYTHONPATH", "")) if p)
+    keep.setdefault("CMLIB_STORE", str(root / "runs"))
+    keep.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")
+    return keep
+
+
+# --- check -------------------------------------------------------------------------------------------------------
+
+
+def check(names: Sequence[str] = (), folder: Path | None = None) -> list[str]:
+    """Everything that is wrong with the stored chapters, one line each; an empty list when all is well."""
+    return [f"{path.name}: {problem}" for path in chapters(names, folder) for problem in _check_one(path)]
+
+
+def _check_one(path: Path) -> Iterator[str]:
+    book = read(path)
+    size = path.stat().st_size
+    if size > MAX_BYTES:
+        yield f"{size / 1000:.0f} kB; at most {MAX_BYTES // 1000} kB"
+    if dict(book.metadata) != _notebook_metadata():
+        yield "notebook metadata are not clean; run refresh"
+    for k, cell in enumerate(book.cells):
+        if set(cell.metadata) - {"tags"}:
+            yield f"cell {k} has metadata besides tags: {', '.join(sorted(set(cell.metadata) - {'tags'}))}"
+        yield from lint.cell_problems(cell, k)
+    yield from lint.notebook_problems(book)
+
+
+# --- command line ------------------------------------------------------------------------------------------------
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m cmlib.teaching.notebooks", description="The book's chapters as files.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, help_text in (
+        ("refresh", "run chapters in place and store their outputs"),
+        ("check", "look for what may not be stored"),
+    ):
+        command = commands.add_parser(name, help=help_text)
+        command.add_argument("chapters", nargs="*", metavar="chapter", help="file, name or number; all when left out")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit codes: 0 well, 1 a chapter failed or a check found something, 2 a request that makes no sense."""
+    arguments = _parser().parse_args(argv)
+    try:
+        if arguments.command == "refresh":
+            refresh(arguments.chapters)
+        else:
+            return _report(check(arguments.chapters), len(chapters(arguments.chapters)))
+    except OptionError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except CmlibError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _report(problems: Sequence[str], count: int) -> int:
+    for problem in problems:
+        print(problem)
+    if not problems:
+        print(f"{count} {'chapter' if count == 1 else 'chapters'}: nothing to complain about")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
