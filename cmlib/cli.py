@@ -1,5 +1,5 @@
 """The `cmlib` command: run, sweep, chapters, methods, datasets, doctor, bench, report, table, claims, errata, audit, export,
-publish.
+publish, pack, unpack.
 
 Bad input ends with exit code 2 and one line on stderr; an interruption with exit code 1 and one line on how to go on.
 `--format json`, or `--json` for short, prints one object on stdout and nothing else.
@@ -37,6 +37,8 @@ GOES_ON = {  # after an interruption, by command; the others have kept nothing
     "chapters": ANEW,
     "figure": ANEW,
     "publish": ANEW,
+    "pack": ANEW,
+    "unpack": ANEW,
     "tables": ANEW,
 }
 
@@ -268,8 +270,18 @@ def datasets(data_root: DataRoot = None, form: Form = None, as_json: AsJson = Fa
 
 
 @spoken()
-def doctor(data_root: DataRoot = None, store: OutStore = None, form: Form = None, as_json: AsJson = False) -> None:
-    """Say whether this machine is fit: versions, device, data, store, and a short training."""
+def doctor(
+    data_root: DataRoot = None,
+    store: OutStore = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda.")] = "auto",
+    seconds: Annotated[float, typer.Option(min=0, help="For the comparison of a GPU with the CPU, method by method.")] = 60.0,
+    form: Form = None,
+    as_json: AsJson = False,
+) -> int:
+    """Say whether this machine is fit: versions, device, data, store, a short training; on a GPU whether it computes rightly.
+
+    Exit code 1 when it does not.
+    """
     import torch
 
     from cmlib import datasets as data
@@ -281,8 +293,8 @@ def doctor(data_root: DataRoot = None, store: OutStore = None, form: Form = None
     stores.Store(folder).check_writable()
     for name, version in machine.versions().items():
         print(f"ok    {name} {version}")
-    device = machine.device_name(machine.choose_device("auto"))
-    print(f"ok    device {device}, {os.cpu_count()} cores, {torch.get_num_threads()} threads")
+    target = machine.choose_device(device)
+    print(f"ok    device {machine.device_name(target)}, {os.cpu_count()} cores, {torch.get_num_threads()} threads")
     cores = os.cpu_count() or 1
     if torch.get_num_threads() == 1 and cores > 2:
         cause = "OMP_NUM_THREADS=1 is set; unset it or " if os.environ.get("OMP_NUM_THREADS") == "1" else ""
@@ -292,9 +304,21 @@ def doctor(data_root: DataRoot = None, store: OutStore = None, form: Form = None
         found = row["where"] != "not found"
         print(f"{'ok  ' if found else 'none'}  data set {row['name']}: {row['where']}")
     print(f"ok    store {folder} can be written")
-    made = engine.run(Experiment(profile="smoke", method="naive"), progress=False)
+    made = engine.run(Experiment(profile="smoke", method="naive"), device=device, progress=False)
     speed = made.data["train_rows_used"] / sum(sum(task) for task in made.seconds_per_epoch)
     print(f"ok    training: {speed:.0f} digits images a second")
+    return _compare_devices(target, seconds) if target.type != "cpu" else 0
+
+
+def _compare_devices(device: Any, seconds: float) -> int:
+    """A line for each method on a device and on the CPU; 1 when one differs."""
+    from cmlib.reproduction import selfcheck
+
+    found = []
+    for good, text in selfcheck.check(device, seconds):
+        found.append(good)
+        print(f"{'ok  ' if good else 'FAIL'}  {text}", flush=True)
+    return 0 if all(found) else 1
 
 
 @command()
@@ -359,7 +383,7 @@ def table(
     from cmlib.reproduction import tables as paper_tables
 
     form = chosen(form, as_json, *paper_tables.FORMATS)
-    print(paper_tables.render(paper_tables.table(number, profile, paper_tables.stores_of(store)), form))
+    print(paper_tables.show(paper_tables.table(number, profile, paper_tables.stores_of(store)), form))
 
 
 @command()
@@ -414,27 +438,31 @@ def errata(
 
 @spoken()
 def sweep(
-    grid: Annotated[str | None, typer.Argument(help="table1 to table6, or another grid, as figure2a.")] = None,
+    grids: Annotated[list[str] | None, typer.Argument(metavar="GRID...", help="table1 to table6, figure2a, ...")] = None,
     profile: Annotated[str, typer.Option(help="smoke, digits, mini or paper.")] = "digits",
     seeds: Annotated[str, typer.Option(help="As in 0-4 or 0,2.")] = "0-4",
     jobs: Annotated[int | None, typer.Option(help="Runs side by side (default: one a core).")] = None,
     backend: Annotated[str, typer.Option(help="loky: this machine; dask, ray: a cluster, when installed.")] = "loky",
     budget: Annotated[float | None, typer.Option(help="Seconds after which everything stops, to be continued later.")] = None,
-    store: Annotated[str | None, typer.Option(help="Folder for results (default ./runs, or CMLIB_STORE).")] = None,
+    store: OutStore = None,
     data_root: DataRoot = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda.")] = "auto",
+    only: Annotated[str | None, typer.Option("--datasets", help="Only runs on these data sets, by comma.")] = None,
     form: Form = None,
     as_json: AsJson = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the runs and the hours they may take.")] = False,
     order: Annotated[str, typer.Option(help="value: of each seed the cheapest first; grid: as the table lists them.")] = "value",
     status: Annotated[bool, typer.Option("--status", help="Only say how far the sweeps on the store are.")] = False,
 ) -> int:
-    """Make all runs of a table that are missing, several side by side; exit code 1 when one failed.
+    """Make all runs of one or more tables that are missing, several side by side; exit code 1 when one failed.
 
     To leave the machine to other work: nice -n 19 cmlib sweep ...
     """
     from cmlib.reproduction import sweep as sweeps
 
-    return sweeps.main(grid, profile, seeds, jobs, backend, budget, store, data_root, dry_run, order, status)
+    return sweeps.main(
+        grids or [], profile, seeds, jobs, backend, budget, store, data_root, dry_run, order, status, only, device
+    )  # fmt: skip
 
 
 @command()
@@ -472,10 +500,46 @@ def publish(
     from cmlib.reproduction import publish as publishing
 
     form = chosen(form, as_json, "text", "json")
-    if not Path(target).is_dir():
-        raise OptionError(f"--target {target} is no folder; run this in a checkout of the book, or name its results")
+    check_results(target)
     paths = [str(path) for path in publishing.publish(Path(source), Path(target))]
     say("\n".join(paths), form, published=paths)
+
+
+@command()
+def pack(
+    store: Annotated[str, typer.Argument(metavar="STORE", help="The store, as a sweep filled it.")] = "runs",
+    out: Annotated[str, typer.Option(help="The archive to write.")] = "runs.tar.gz",
+    results: Annotated[str, typer.Option(help="Runs to leave out: those that are published.")] = "book/results",
+    notes: Annotated[str | None, typer.Option(help="A text file for the summary, as a log.")] = None,
+    limit: Annotated[float, typer.Option(help="MiB of the archive at most.")] = 15.0,
+    form: Form = None,
+    as_json: AsJson = False,
+) -> None:
+    """Put new runs, checkpoints of unfinished ones and a summary into one archive, to bring them home from another machine."""
+    from cmlib.reproduction import pack as packing
+
+    form = chosen(form, as_json, "text", "json")
+    said = Path(notes).read_text(encoding="utf-8", errors="replace") if notes else ""
+    text = packing.pack(Path(store), Path(out), Path(results), said, limit)
+    say(text, form, archive=out, summary=text)
+
+
+@command()
+def unpack(
+    archive: Annotated[str, typer.Argument(metavar="FILE", help="An archive of `cmlib pack`.")],
+    store: OutStore = None,
+    target: Annotated[str, typer.Option(help="Where the committed results lie.")] = "book/results",
+    form: Form = None,
+    as_json: AsJson = False,
+) -> None:
+    """Put the runs of an archive, validated, into the committed results, and its checkpoints into the store."""
+    from cmlib import store as stores
+    from cmlib.reproduction import pack as packing
+
+    form = chosen(form, as_json, "text", "json")
+    check_results(target)
+    lines = packing.unpack(Path(archive), Path(store) if store else stores.default_folder(), Path(target))
+    say("\n".join(lines), form, lines=lines)
 
 
 @command()
@@ -542,6 +606,12 @@ def picture(
 
 
 # -- around every command ---------------------------------------------------------------------------------------------------
+
+
+def check_results(target: str) -> None:
+    """OptionError when there are no committed results to put runs into."""
+    if not Path(target).is_dir():
+        raise OptionError(f"--target {target} is no folder; run this in a checkout of the book, or name its results")
 
 
 def check_folder(name: str, folder: str) -> None:

@@ -7,7 +7,6 @@ of another size, such as the last one of an epoch, run as usual. On a CPU nothin
 
 from __future__ import annotations
 
-import itertools
 import warnings
 from collections.abc import Callable
 
@@ -123,28 +122,3 @@ def stepper(method: Method, optimizer: torch.optim.Optimizer, task: Task, wanted
     """The stepper of a task: with CUDA graphs on a CUDA device if wanted."""
     on_cuda = method.scenario.device.type == "cuda"
     return Stepper(method, optimizer, task, record if on_cuda and wanted else None)
-
-
-def check(method: Method, steps: int = 6) -> str:
-    """Make steps of the first two tasks with recordings and without; returns in words how far the losses lie apart."""
-    device = method.scenario.device
-    if device.type != "cuda":
-        return "not on CUDA: nothing is recorded"
-    if not method.recordable:
-        return "steps of this kind are not recorded"
-    apart, reasons = 0.0, []
-    for task in method.scenario.tasks[:2]:
-        method.begin_task(task)
-        method.train()
-        made = stepper(method, method.make_optimizer(), task)
-        for x, y in itertools.islice(method.batches(task, 0), steps):
-            before = made.state()
-            kept = [tensor.clone() for tensor in before]
-            wanted = float(made.step(x, y))
-            if len(before) == len(made.state()):  # from the second step on, when the optimizer has its memory
-                made.restore(before, kept)
-                apart = max(apart, abs(float(made(x, y)) - wanted) / max(1.0, abs(wanted)))
-        reasons += [made.reason] if made.reason else []
-        method.eval()
-        method.end_task(task)
-    return "; ".join(reasons) or f"recorded and plain losses at most {apart:.1e} apart"

@@ -391,7 +391,7 @@ def judged(tmp_path):
 
 
 def test_text(judged):
-    text = claims.render(judged, "digits")
+    text = claims.written(judged, "digits")
     block = next(one for one in text.split("\n\n") if one.startswith("er-beaten"))
     assert "  paper's own numbers: holds\n" in block and "  ours, digits: holds\n" in block
     assert "    digits TIL: holds; +11.00 (above on 3 of 3 seeds) against ER. CM 91.00 ± 0.82 (n 3), ER 80.00 (n 3)" in block
@@ -401,14 +401,14 @@ def test_text(judged):
 
 
 def test_markdown(judged):
-    table = [line for line in claims.render(judged, "digits", "md").splitlines() if line.startswith("|")]
+    table = [line for line in claims.written(judged, "digits", "md").splitlines() if line.startswith("|")]
     assert len(table) == len(BY_NAME) + 2 and len({line.replace(r"\|", "").count("|") for line in table}) == 1
     row = next(line for line in table if BY_NAME["er-beaten"].quote in line)
     assert "| holds | holds |" in row and BY_NAME["er-beaten"].where in row
 
 
 def test_json(judged):
-    made = json.loads(claims.render(judged, "digits", "json"), parse_constant=lambda word: pytest.fail(word))
+    made = json.loads(claims.written(judged, "digits", "json"), parse_constant=lambda word: pytest.fail(word))
     assert made["profile"] == "digits" and [one["name"] for one in made["claims"]] == list(BY_NAME)
     one = made["claims"][list(BY_NAME).index("er-beaten")]
     assert (one["paper"]["verdict"], one["ours"]["verdict"]) == (HOLDS, HOLDS)
@@ -420,14 +420,14 @@ def test_json(judged):
 
 def test_what_is_wrong_is_said(judged, tmp_path):
     with pytest.raises(cm.OptionError, match="unknown format 'html'; allowed: text, md, json"):
-        claims.render(judged, "digits", "html")
+        claims.written(judged, "digits", "html")
     with pytest.raises(cm.OptionError, match=r"unknown profile 'digit'.*Did you mean 'digits'"):
         claims.judge("digit", [Store(tmp_path)])
 
 
 def test_the_command(judged, tmp_path, capsys):
     assert cli.main(["claims", "--store", str(tmp_path), "--format", "json"]) == 0
-    assert capsys.readouterr().out.rstrip("\n") == claims.render(judged, "digits", "json")
+    assert capsys.readouterr().out.rstrip("\n") == claims.written(judged, "digits", "json")
 
 
 @pytest.mark.parametrize(

@@ -92,4 +92,3 @@ def test_nothing_is_recorded_on_a_cpu(digits):
     task = method.scenario.tasks[0]
     method.begin_task(task)
     assert cudagraph.stepper(method, method.make_optimizer(), task).recorder is None
-    assert cudagraph.check(method) == "not on CUDA: nothing is recorded"

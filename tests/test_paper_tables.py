@@ -292,7 +292,7 @@ def test_runs_that_stopped_are_counted_and_shown(tmp_path):
     assert (row.n, row.stopped, row.ours, row.verdict) == (3, 2, 79.0, "agrees")
     row = row_of(tmp_path, 6, variant="lam=0.01", **where)
     assert (row.n, row.stopped, row.ours, row.verdict) == (0, 1, None, "stopped")
-    text = tables.render(tables.table(6, "paper", [Store(tmp_path)]))
+    text = tables.show(tables.table(6, "paper", [Store(tmp_path)]))
     assert "3 (2 stopped)" in text and "0 (1 stopped)" in text
 
 
@@ -428,7 +428,7 @@ def test_formats_hold_the_same_numbers(tmp_path):
     for seed in range(3):
         save(tmp_path, cm.Experiment("cifar10", "cil", "cm", seed), matrix([64.0 + seed] * 5, [90.0] * 5))
     made = tables.table(6, "paper", [Store(tmp_path)])
-    rows = json.loads(tables.render(made, "json"))["rows"]
+    rows = json.loads(tables.show(made, "json"))["rows"]
     named = [
         "table",
         "dataset",
@@ -445,23 +445,23 @@ def test_formats_hold_the_same_numbers(tmp_path):
         "verdict",
     ]
     assert list(rows[0])[:13] == named and len(rows) == len(made.rows) == 30
-    read = list(csv.DictReader(io.StringIO(tables.render(made, "csv"))))
+    read = list(csv.DictReader(io.StringIO(tables.show(made, "csv"))))
     assert [row["variant"] for row in read] == [row["variant"] for row in rows] and read[0]["ours"] == ""
     spread = math.sqrt(2 / 3)
     for form, sign in (("text", "±"), ("md", "±"), ("latex", r"$\pm$")):
-        text = tables.render(made, form)
+        text = tables.show(made, form)
         assert f"65.00 {sign} {spread:.2f}" in text and "divided by n" in text and "released code" in text
-    lines = [line for line in tables.render(made, "latex").splitlines() if line.endswith(r"\\")]
+    lines = [line for line in tables.show(made, "latex").splitlines() if line.endswith(r"\\")]
     assert len(lines) == 31 and len({line.replace(r"\&", "").count("&") for line in lines}) == 1
     assert r"bwt\_final" in lines[2] and "bwt_final &" not in "".join(lines)
-    table = [line for line in tables.render(made, "md").splitlines() if line.startswith("|")]
+    table = [line for line in tables.show(made, "md").splitlines() if line.startswith("|")]
     assert len(table) == 32 and len({line.count("|") for line in table}) == 1
 
 
 def test_the_header_prints_the_values_used(tmp_path):
-    text = tables.render(tables.table(4, "digits", [Store(tmp_path)]))
+    text = tables.show(tables.table(4, "digits", [Store(tmp_path)]))
     assert "support_size: 4, 10, 20, 40, 80 in place of the paper's 10, 50, 100, 200, 500" in text
-    assert "in place of" not in tables.render(tables.table(4, "paper", [Store(tmp_path)]))
+    assert "in place of" not in tables.show(tables.table(4, "paper", [Store(tmp_path)]))
 
 
 def test_a_run_that_was_made_stands_in_the_table(tmp_path, capsys):

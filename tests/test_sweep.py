@@ -162,7 +162,7 @@ def test_bad_requests_are_one_line_and_write_nothing(tmp_path, monkeypatch, argu
     monkeypatch.setitem(sweep.BACKENDS, "threading", "")
     Path("FILE").write_text("no folder")
     with pytest.raises(cm.CmlibError, match=re.escape(words)) as error:
-        sweep.main(**{"grid": "table1", "profile": "smoke", "seeds": "0", "store": "new", "dry_run": dry_run, **arguments})
+        sweep.main(**{"names": ["table1"], "profile": "smoke", "seeds": "0", "store": "new", "dry_run": dry_run, **arguments})
     assert "\n" not in str(error.value) and os.listdir(tmp_path) == ["FILE"]
 
 
@@ -178,7 +178,7 @@ def test_an_impossible_budget_at_the_command_line(tmp_path, capsys, value):
 def test_a_backend_that_is_not_installed_is_named(monkeypatch, backend, package):
     monkeypatch.setattr(sweep.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(cm.OptionError, match=f"--backend {backend} needs the package {package}: pip install {package}"):
-        sweep.main("table1", "smoke", "0", backend=backend)
+        sweep.main(["table1"], "smoke", "0", backend=backend)
 
 
 def test_times_of_similar_runs(tmp_path):
@@ -223,7 +223,7 @@ def test_dry_run_lists_runs_and_hours(tmp_path, monkeypatch, capsys):
     stored(tmp_path / "own", runs[0], 3600.0)
     stored(tmp_path / "own", runs[1], 60.0, status="stopped: the loss is not finite (task 1, epoch 2)")
     before = files(tmp_path)
-    assert sweep.main("any", "smoke", "0,1", jobs=2, store=str(tmp_path / "own"), dry_run=True, order="grid") == 0
+    assert sweep.main(["any"], "smoke", "0,1", jobs=2, store=str(tmp_path / "own"), dry_run=True, order="grid") == 0
     tail = "epochs=2,n_tasks=2,train_per_class=16"
     lines = capsys.readouterr().out.splitlines()
     assert lines == [
@@ -240,7 +240,7 @@ def test_dry_run_lists_runs_and_hours(tmp_path, monkeypatch, capsys):
 
 def test_every_run_of_table_1_has_hours(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sweep, "committed", lambda: Store(tmp_path / "none"))
-    assert sweep.main("table1", "paper", "0", jobs=2, store=str(tmp_path), dry_run=True) == 0
+    assert sweep.main(["table1"], "paper", "0", jobs=2, store=str(tmp_path), dry_run=True) == 0
     *runs, last = capsys.readouterr().out.splitlines()
     assert len(runs) == 58 and all(re.search(r"  [\d.]+ (s|min|h)$", line) for line in runs), runs
     assert re.fullmatch(
@@ -299,7 +299,7 @@ def test_workers_get_their_threads_and_memory_settings_and_the_sweeps_niceness(m
 
 def test_every_grid_can_be_previewed(tmp_path, capsys):
     for name in sweep.grids.names():
-        assert sweep.main(name, "paper", "0", store=str(tmp_path / "new"), dry_run=True) == 0
+        assert sweep.main([name], "paper", "0", store=str(tmp_path / "new"), dry_run=True) == 0
     assert " runs to make" in capsys.readouterr().out and not files(tmp_path)
 
 
@@ -368,7 +368,7 @@ def test_only_what_is_missing_is_made_and_interrupted_runs_go_on(tmp_path, monke
     cm.run(runs[1], store=other)
     interrupt(runs[2], own)
     before = {path: path.stat().st_mtime_ns for path in own.rglob("*.json")}
-    assert sweep.main("any", "smoke", "0", jobs=1, store=str(own)) == 0
+    assert sweep.main(["any"], "smoke", "0", jobs=1, store=str(own)) == 0
     out, err = capsys.readouterr()
     assert out == "4 runs: 2 made, 2 already there\n"
     tail = "epochs=2,n_tasks=2,train_per_class=16"
@@ -384,7 +384,7 @@ def test_only_what_is_missing_is_made_and_interrupted_runs_go_on(tmp_path, monke
     assert made["naive", 1].machine["threads"] == 1
     expected = {key: value for key, value in undisturbed.items() if key != ("er", 0)}
     assert content_of(made.values()) == expected
-    assert sweep.main("any", "smoke", "0", jobs=1, store=str(own)) == 0
+    assert sweep.main(["any"], "smoke", "0", jobs=1, store=str(own)) == 0
     assert capsys.readouterr().out == "4 runs: 0 made, 4 already there\n"
 
 
@@ -427,7 +427,7 @@ def test_a_killed_worker_costs_nothing_and_one_killed_twice_fails_alone(tmp_path
 
     thread = threading.Thread(target=murder)
     thread.start()
-    code = sweep.main("any", "smoke", "0", jobs=1, store=str(tmp_path))
+    code = sweep.main(["any"], "smoke", "0", jobs=1, store=str(tmp_path))
     thread.join()
     out, err = capsys.readouterr()
     name = "er til digits seed 0 epochs=2,n_tasks=2,train_per_class=16"

@@ -9,7 +9,7 @@ import pytest
 from handmade import completed
 
 import cmlib as cm
-from cmlib.reproduction import board, claims, grids, report
+from cmlib.reproduction import board, claims, grids, render, report
 from cmlib.store import Store
 from cmlib.teaching import filled
 
@@ -103,8 +103,8 @@ def keep(folder, method, seed, accuracy, profile="digits", dataset="digits", **m
 
 def test_seeds_and_spreads_by_hand():
     assert board.seeds_text([2, 0, 1, 5, 7, 8]) == "0-2, 5, 7-8" and board.seeds_text([]) == ""
-    assert board.spread([1.0, 3.0]) == "2.00 ± 1.00" and board.spread([1.0]) == "1.00" and board.spread([]) == "-"
-    assert board.markdown(["a|b", "c"], [["1", "2"]], 1) == "| a\\|b | c |\n|---|---:|\n| 1 | 2 |"
+    assert render.spread([1.0, 3.0]) == "2.00 ± 1.00" and render.spread([1.0]) == "1.00" and render.spread([]) == "-"
+    assert render.markdown(["a|b", "c"], [["1", "2"]], 1) == "| a\\|b | c |\n|---|---:|\n| 1 | 2 |"
 
 
 def test_the_board_shows_every_run_once(tmp_path):

@@ -51,7 +51,7 @@ from cmlib.methods.base import Option
 from cmlib.methods.cm import CentroidsMatching
 from cmlib.nets import make_backbone, make_head
 from cmlib.profiles import PROFILES
-from cmlib.reproduction import paper
+from cmlib.reproduction import paper, render
 from cmlib.reproduction.literal import LiteralStep
 from cmlib.scenario import KINDS, PADDING, Scenario, Task
 
@@ -633,11 +633,11 @@ def in_words(result: Mapping[str, Any]) -> str:
     if result["bench"] == "ratios":
         header: tuple[str, ...] = ("ratio", "measured", "goal", "met")
         lines = [(name, _number(value), *_goal(result["goals"].get(name))) for name, value in result["ratios"].items()]
-        return f"{head}\n{paper.text_table(header, lines)}"
+        return f"{head}\n{render.text(header, lines)}"
     key = "seconds_per_epoch" if result["bench"] == "epoch" else "seconds_per_batch"
     others = result["ratio_to_cmlib"]
     sides = [(name, _number(value), _number(others.get(name, 1.0))) for name, value in result[key].items()]
-    return f"{head}\n{paper.text_table(('side', key.replace('_', ' '), 'ratio to cmlib'), sides)}"
+    return f"{head}\n{render.text(('side', key.replace('_', ' '), 'ratio to cmlib'), sides)}"
 
 
 def _task_table(result: Mapping[str, Any]) -> str:
@@ -651,7 +651,7 @@ def _task_table(result: Mapping[str, Any]) -> str:
                 text = str(row[name]) if name == "steps" else _number(row[name])
                 lines.setdefault((row["scenario"], METHODS[row["method"]].title, what), {})[row["task"]] = text
     rows = [(*start, *(cells.get(task, "-") for task in tasks)) for start, cells in lines.items()]
-    return paper.text_table(("scenario", "method", key.replace("_", " "), *(f"task {task}" for task in tasks)), rows)
+    return render.text(("scenario", "method", key.replace("_", " "), *(f"task {task}" for task in tasks)), rows)
 
 
 def _goal(goal: Mapping[str, Any] | None) -> tuple[str, str]:

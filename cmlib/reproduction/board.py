@@ -1,8 +1,8 @@
 """The board of results: what the committed runs hold, as Markdown for the book's page of results.
 
 `coverage` counts runs of every grid, `runs_board` lists every setting that was run, `beside_the_paper` sets table 1 beside the
-printed values, `verdicts` says what has become of the paper's sentences. Means and standard deviations (of the population,
-divided by n) as in `tables`; accuracies in percent, BWT in percentage points.
+printed values, `verdicts` says what has become of the paper's sentences. Means and standard deviations as `render`
+writes them; accuracies in percent, BWT in percentage points.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from typing import Any
 
 from cmlib.experiment import Experiment, identity
 from cmlib.methods import METHODS
-from cmlib.reproduction import claims, grids, paper, tables
-from cmlib.reproduction.paper import NOT_RUN, Place, Printed
+from cmlib.reproduction import claims, grids, paper, render, tables
+from cmlib.reproduction.paper import Place
+from cmlib.reproduction.render import NOT_RUN
 from cmlib.reproduction.tables import Row
 from cmlib.store import FINISHED, Run, Store
 
@@ -26,21 +27,9 @@ METRICS = ("accuracy", "bwt_final")
 DENSE = "dense-table"  # the page's style for small numbers
 
 
-def markdown(header: Sequence[str], rows: Iterable[Sequence[str]], numbers: int = 0) -> str:
-    """A Markdown table; the last `numbers` columns are right-aligned."""
-    align = ["---"] * (len(header) - numbers) + ["---:"] * numbers
-    lines = ["| " + " | ".join(cell.replace("|", r"\|") for cell in row) + " |" for row in (header, *rows)]
-    return "\n".join([lines[0], "|" + "|".join(align) + "|", *lines[1:]])
-
-
 def dense(table: str) -> str:
     """A table in small print."""
     return f"::::{{container}} {DENSE}\n{table}\n::::"
-
-
-def experiment_of(run: Run) -> Experiment:
-    """The experiment that a stored run was made from."""
-    return Experiment.of(run.experiment)
 
 
 def seeds_text(seeds: Iterable[int]) -> str:
@@ -48,16 +37,6 @@ def seeds_text(seeds: Iterable[int]) -> str:
     runs = groupby(enumerate(sorted(seeds)), lambda pair: pair[1] - pair[0])
     ends = [[seed for _, seed in group] for _, group in runs]
     return ", ".join(f"{one[0]}-{one[-1]}" if len(one) > 1 else f"{one[0]}" for one in ends)
-
-
-def spread(values: Sequence[float]) -> str:
-    """`mean ± standard deviation`, the mean alone of one value, `-` of none."""
-    return number(statistics.fmean(values) if values else None, statistics.pstdev(values) if len(values) > 1 else None)
-
-
-def number(mean: float | None, sd: float | None) -> str:
-    """A mean with its standard deviation, as printed values look."""
-    return paper.printed(None if mean is None else Printed(mean, sd))
 
 
 # -- how much has been run ------------------------------------------------------------------------------------------------
@@ -72,7 +51,7 @@ def coverage(store: Store) -> str:
         grid = grids.load(name)
         counts = [_count(made, grid.experiments(profile, n)) for profile, n in SEEDS.items()]
         rows.append([f"`{name}`", grid.title, *counts])
-    return dense(markdown(header, rows, numbers=len(SEEDS)))
+    return dense(render.markdown(header, rows, numbers=len(SEEDS)))
 
 
 def _key(content: Mapping[str, Any]) -> str:
@@ -92,7 +71,7 @@ def runs_board(store: Store) -> str:
     """For each profile, data set and scenario a table of the methods, and one of every other setting, folded away."""
     groups: dict[tuple[str, str, str], dict[tuple[str, str], list[Run]]] = defaultdict(lambda: defaultdict(list))
     for run in store:
-        e = experiment_of(run)
+        e = Experiment.of(run.experiment)
         data = ", ".join(word for word in (e.dataset, run.other_data) if word)
         groups[e.profile, data, e.scenario][e.method, e.variant].append(run)
     made_with = _made_with(store)
@@ -134,12 +113,12 @@ def _settings_table(
         ended = paper.finished(runs)
         stopped = len(runs) - len(ended)
         seeds = seeds_text(run.seed for run in ended) + (f"{' and ' if ended else ''}{stopped} stopped" if stopped else "")
-        numbers = [spread([getattr(run, metric) for run in ended]) for metric in METRICS]
+        numbers = [render.spread([getattr(run, metric) for run in ended]) for metric in METRICS]
         options = [variant.replace(",", ", ")] if varied else []
         letters = sorted({made_with[_made(run)] for run in runs})
         made = [", ".join(map(_letter, letters))] if several else []
         rows.append([METHODS[method].title, *options, *made, seeds, *numbers])
-    return markdown(header, rows, numbers=len(METRICS))
+    return render.markdown(header, rows, numbers=len(METRICS))
 
 
 def _made(run: Run) -> str:
@@ -183,7 +162,9 @@ def another_cpu(store: Store, repeats: Store) -> str:
         return f"Nothing: {NOT_RUN}."
     header = ["", "method", "seeds", "first", "repeated", "difference", "largest", "same R"]
     rows = [_repeated(*place, pairs[place]) for scenario in ("til", "cil") for place in _in_paper_order(pairs, scenario)]
-    return "\n\n".join([dense(markdown(header, rows, numbers=5)), _repeats_in_words([p for ps in pairs.values() for p in ps])])
+    return "\n\n".join(
+        [dense(render.markdown(header, rows, numbers=5)), _repeats_in_words([p for ps in pairs.values() for p in ps])]
+    )
 
 
 def _in_paper_order(places: Iterable[tuple[str, str]], scenario: str) -> list[tuple[str, str]]:
@@ -195,13 +176,13 @@ def _in_paper_order(places: Iterable[tuple[str, str]], scenario: str) -> list[tu
 def _repeated(scenario: str, method: str, runs: Sequence[tuple[Run, Run]]) -> list[str]:
     both = [(a, b) for a, b in runs if a.status == b.status == FINISHED]
     moved = [b.accuracy - a.accuracy for a, b in both]
-    texts = [spread([run.accuracy for run in side]) for side in zip(*both, strict=True)]
+    texts = [render.spread([run.accuracy for run in side]) for side in zip(*both, strict=True)]
     same = sum(a.R == b.R for a, b in runs)
     seeds = seeds_text(a.seed for a, _ in both)
     if not both:
         return [scenario.upper(), METHODS[method].title, "stopped", *["-"] * 4, f"{same} of {len(runs)}"]
     largest = f"{max(moved, key=abs):+.2f}"
-    return [scenario.upper(), METHODS[method].title, seeds, *texts, spread(moved), largest, f"{same} of {len(runs)}"]
+    return [scenario.upper(), METHODS[method].title, seeds, *texts, render.spread(moved), largest, f"{same} of {len(runs)}"]
 
 
 def _repeats_in_words(runs: Sequence[tuple[Run, Run]]) -> str:
@@ -247,14 +228,14 @@ def _beside(rows: Sequence[Row]) -> str:
         one = by_metric[METRICS[0]]
         runs = f"{one.n}" + (f", {one.stopped} stopped" if one.stopped else "")
         lines.append([scenario.upper(), " ".join([METHODS[method].title, variant]).strip(), *pairs, runs])
-    return markdown(header, lines, numbers=5)
+    return render.markdown(header, lines, numbers=5)
 
 
 def _pair(row: Row) -> list[str]:
     """The printed value, with ! where it cannot be what it says, and ours."""
     place = Place(row.dataset, row.scenario, row.method, row.printed_variant or "", row.metric)
-    theirs = number(row.paper, row.paper_sd) + (" !" if place in paper.inconsistencies(1) else "")
-    ours = number(row.ours, row.ours_sd) if row.n else "stopped" if row.stopped else NOT_RUN
+    theirs = render.number(row.paper, row.paper_sd) + (" !" if place in paper.inconsistencies(1) else "")
+    ours = render.number(row.ours, row.ours_sd) if row.n else "stopped" if row.stopped else NOT_RUN
     return [theirs, ours]
 
 
@@ -280,4 +261,4 @@ def verdicts(store: Store) -> str:
     header = ["sentence", *(who for who, _ in shown)]
     columns = (column for _, column in shown)
     rows = [[f'"{one.quote}" ({one.where})', *words] for one, *words in zip(claims.load(), *columns, strict=True)]
-    return "\n\n".join(["\n".join(f"- {line}" for line in counts), dense(markdown(header, rows))])
+    return "\n\n".join(["\n".join(f"- {line}" for line in counts), dense(render.markdown(header, rows))])

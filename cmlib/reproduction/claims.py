@@ -1,6 +1,6 @@
 """The paper's empirical sentences, each with a test that decides it: on the paper's printed numbers, and on our runs.
 
-`judge("digits", stores)` judges, `render(judged, "digits")` prints. The sentences stand in `printed/claims.toml`, each with the
+`judge("digits", stores)` judges, `written(judged, "digits")` prints. The sentences stand in `printed/claims.toml`, each with the
 rule of `claim_rules` that decides it and the numbers the rule looks at. A number is named by a label, `method [scenario]
 [variant] [@table] [~options]`: `cm`, `er til`, `naive @1`, `cm merging=none`. The variant is the paper's, whatever stands in its
 place in our profile.
@@ -23,7 +23,7 @@ from cmlib.errors import check_name
 from cmlib.experiment import Experiment
 from cmlib.methods import METHODS
 from cmlib.profiles import PROFILES
-from cmlib.reproduction import grids, paper, snapshots, tables
+from cmlib.reproduction import grids, paper, render, snapshots, tables
 from cmlib.reproduction.claim_rules import NARROWED, RULES, SPACES, Measure, Outcome, View, mean_text, title
 from cmlib.reproduction.grids import Grid
 from cmlib.reproduction.paper import Place
@@ -31,7 +31,7 @@ from cmlib.reproduction.tables import ENOUGH, TOO_FEW, Found
 from cmlib.store import Run, Store
 
 FILE = Path(__file__).with_name("printed") / "claims.toml"
-HOLDS, FAILS, UNDECIDED, NOT_RUN = "holds", "does not hold", "cannot be decided here", paper.NOT_RUN
+HOLDS, FAILS, UNDECIDED, NOT_RUN = "holds", "does not hold", "cannot be decided here", render.NOT_RUN
 VERDICTS = (FAILS, UNDECIDED, NOT_RUN, TOO_FEW, HOLDS)  # the first that one column gives is that of the sentence
 LISTED = 5  # missing numbers named in a line
 TIMES = ("time", "growth")  # mean over the tasks of the ratios of table 2; that of the last task over that of the first
@@ -150,7 +150,7 @@ class OurRuns:
         values = {seed: value for seed, value in measured.items() if value is not None}
         if not values:
             return Measure(label, metric, stopped=stopped, ours=ours)
-        sd = statistics.pstdev(values.values()) if len(values) > 1 else None
+        sd = render.deviation(list(values.values()))
         return Measure(label, metric, statistics.fmean(values.values()), sd, len(values), values, stopped, ours=ours)
 
     def place(self, claim: Claim, dataset: str, scenario: str, what: Label) -> tuple[Experiment, str]:
@@ -275,7 +275,7 @@ def judge(profile: str, stores: Iterable[Store]) -> list[Judged]:
 def show(profile: str, form: str = "text", folder: str | Path | None = None) -> str:
     """What `cmlib claims` prints; OptionError for an unknown profile or format, StoreError for a folder that is no store."""
     check_name("format", form, FORMATS)
-    return render(judge(profile, tables.stores_of(folder)), profile, form)
+    return written(judge(profile, tables.stores_of(folder)), profile, form)
 
 
 def datasets_of(claim: Claim, profile: str) -> list[str]:
@@ -358,7 +358,7 @@ def _absence(absent: Sequence[Measure], of_paper: bool) -> tuple[str, str]:
 # -- printing ------------------------------------------------------------------------------------------------------------
 
 
-def render(judged: Sequence[Judged], profile: str, form: str = "text") -> str:
+def written(judged: Sequence[Judged], profile: str, form: str = "text") -> str:
     """All sentences as `text`, `md` or `json`; OptionError for another format."""
     return FORMATS[check_name("format", form, FORMATS)](judged, profile)
 
@@ -419,7 +419,7 @@ NUMBERS = "n: runs; ±: standard deviation of the population. !: a printed numbe
 
 def _markdown(judged: Sequence[Judged], profile: str) -> str:
     header = ["sentence", "where", "test", "paper's own numbers", f"ours, {profile}", "the numbers"]
-    rows = [header, ["---"] * len(header)]
+    rows = []
     for claim, theirs, ours in ((one.claim, one.paper, one.ours) for one in judged):
         numbers = [f"paper, {line}" for line in _lines(theirs, claim.metric)]
         numbers += [f"! {doubt}" for doubt in _doubts(theirs)] + [f"ours, {line}" for line in _lines(ours, claim.metric)]
@@ -427,8 +427,7 @@ def _markdown(judged: Sequence[Judged], profile: str) -> str:
         test = f"{claim.metric}: {rule_text(claim)}"
         quote = f'"{claim.quote}"'
         rows.append([quote, claim.where, test, _verdict(theirs), _verdict(ours), "<br>".join(numbers)])
-    table = "\n".join("| " + " | ".join(cell.replace("|", r"\|") for cell in row) + " |" for row in rows)
-    return "\n\n".join([*_head(judged, profile), table, NUMBERS])
+    return "\n\n".join([*_head(judged, profile), render.markdown(header, rows), NUMBERS])
 
 
 def _json(judged: Sequence[Judged], profile: str) -> str:

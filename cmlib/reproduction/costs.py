@@ -179,18 +179,18 @@ def counted_epoch(method: Method, task: Task, epoch: int = 0) -> Passes:
 # -- measured ------------------------------------------------------------------------------------------------------------
 
 
-def images_a_second(dataset: str, threads: int, seconds: float = 5.0) -> float:
+def images_a_second(dataset: str, threads: int, device: str = "auto", seconds: float = 5.0) -> float:
     """Images of this data set's size that plain training passes forward and backward in a second on this machine.
 
     Measured on made-up images for about so many seconds, once in a process; CPU time with one thread, so that other programs
     hardly matter, else the time of the wall.
     """
-    return _images_a_second(datasets.KNOWN[dataset].size, threads, seconds)
+    return _images_a_second(datasets.KNOWN[dataset].size, threads, device, seconds)
 
 
 @lru_cache
-def _images_a_second(size: str, threads: int, seconds: float) -> float:
-    device, before = machine.choose_device("auto"), torch.get_num_threads()
+def _images_a_second(size: str, threads: int, name: str, seconds: float) -> float:
+    device, before = machine.choose_device(name), torch.get_num_threads()
     clock = time.process_time if device.type == "cpu" and threads == 1 else time.perf_counter
     method = fresh(Experiment(ARRAYS, "til", "naive", profile="paper", n_tasks=1), _made_up(size), device)
     task, epochs, position = method.scenario.tasks[0], 0, Position(seconds=[[]], steps=[0])

@@ -20,8 +20,8 @@ from cmlib.errors import check_name
 from cmlib.experiment import Experiment
 from cmlib.methods import METHODS
 from cmlib.profiles import PROFILES
-from cmlib.reproduction import grids, tables
-from cmlib.reproduction.paper import NOT_RUN
+from cmlib.reproduction import grids, render, tables
+from cmlib.reproduction.render import NOT_RUN
 from cmlib.reproduction.tables import Found
 from cmlib.store import Run, Store, committed
 
@@ -99,7 +99,7 @@ class Effect:
 
     def sd(self, metric: str) -> float | None:
         """Standard deviation of the population of the differences; None with fewer than two."""
-        return statistics.pstdev(self.values[metric]) if self.n > 1 else None
+        return render.deviation(self.values[metric])
 
     @property
     def name(self) -> str:

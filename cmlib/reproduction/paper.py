@@ -8,7 +8,6 @@ printed value: dataset, scenario, method, variant (the options that the place st
 from __future__ import annotations
 
 import csv
-import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,9 +18,11 @@ from typing import NamedTuple
 from cmlib.datasets import KNOWN
 from cmlib.experiment import Experiment
 from cmlib.methods import METHODS
+from cmlib.reproduction import render
+from cmlib.reproduction.render import NOT_RUN as NOT_RUN
+from cmlib.reproduction.render import mean_and_spread as mean_and_spread
 from cmlib.store import FINISHED, Run, Store
 
-NOT_RUN = "not run yet"
 RUNS = {1: 5, 3: 2, 4: 2, 6: 2}  # behind each printed table; the captions of 2 and 5 do not say
 TASKS = {"cifar10": 5, "cifar100": 10, "tiny-imagenet": 10}
 USUAL = {  # the places of tables 3 to 6 that hold the setting of CM in table 1
@@ -198,24 +199,9 @@ def _just_learned_elsewhere(accuracy: Place) -> list[float]:
 # -- ours beside them ----------------------------------------------------------------------------------------------------
 
 
-def mean_and_spread(values: Sequence[float], stopped: int = 0) -> str:
-    """`mean ± standard deviation` (n - 1) and the number of runs, or `not run yet`; stopped: runs whose loss was not finite."""
-    halted = f"{stopped} stopped" if stopped else ""
-    if not values:
-        return halted or NOT_RUN
-    mean = sum(values) / len(values)
-    count = ", ".join(word for word in (f"{len(values)} run{'s' * (len(values) > 1)}", halted) if word)
-    if len(values) == 1:
-        return f"{mean:.2f} ({count})"
-    spread = math.sqrt(sum((value - mean) ** 2 for value in values) / (len(values) - 1))
-    return f"{mean:.2f} ± {spread:.2f} ({count})"
-
-
 def printed(value: Printed | None) -> str:
     """A printed value as text; `-` where the paper prints none."""
-    if value is None:
-        return "-"
-    return f"{value.mean:.2f}" + (f" ± {value.std:.2f}" if value.std is not None else "")
+    return render.number(value.mean, value.std) if value else "-"
 
 
 def finished(runs: Iterable[Run]) -> list[Run]:
@@ -233,12 +219,3 @@ def cells(scenarios: Sequence[str] = ("til", "cil")) -> list[tuple[str, str]]:
     order = {method: rank for rank, method in enumerate(dict.fromkeys(key[2] for key in table1()))}
     names = sorted(METHODS, key=lambda name: order.get(name, len(order)))
     return [(name, scenario) for scenario in scenarios for name in names if scenario in METHODS[name].scenarios]
-
-
-def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns of plain text, two spaces apart."""
-    widths = [max(len(line[i]) for line in [header, *rows]) for i in range(len(header))]
-    lines = [
-        "  ".join(value.ljust(width) for value, width in zip(line, widths, strict=True)).rstrip() for line in [header, *rows]
-    ]
-    return "\n".join([lines[0], "  ".join("-" * width for width in widths), *lines[1:]])

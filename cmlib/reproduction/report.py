@@ -17,7 +17,7 @@ from tqdm import tqdm
 from cmlib.engine import run
 from cmlib.experiment import ENGINES, Experiment
 from cmlib.methods import METHODS
-from cmlib.reproduction import paper
+from cmlib.reproduction import paper, render
 from cmlib.reproduction.paper import Printed
 from cmlib.store import Run, Store, one_copy
 
@@ -60,13 +60,13 @@ def digits_table(rows: Sequence[Row]) -> str:
         (row["scenario"], row["method"], *(_mean(row[name]) for name in NAMES), f"{statistics.fmean(row['seconds']):.1f}")
         for row in rows
     ]
-    table = paper.text_table(("scenario", "method", *NAMES, "seconds"), lines)
+    table = render.text(("scenario", "method", *NAMES, "seconds"), lines)
     return f"Digits, measured on this machine (percent)\n{table}"
 
 
 def _mean(values: Sequence[float | None]) -> str:
     finite = [value for value in values if value is not None]
-    return paper.mean_and_spread(finite, len(values) - len(finite))
+    return render.mean_and_spread(finite, len(values) - len(finite))
 
 
 def cifar10_rows(stores: Sequence[Store]) -> list[Row]:
@@ -91,7 +91,7 @@ def cifar10_table(rows: Sequence[Row]) -> str:
     header = ["scenario", "method", "accuracy: paper", "bwt: paper", "accuracy: ours", "bwt_final: ours"]
     header += ["accuracy: ours, mini", "bwt_final: ours, mini"]
     note = "ours, mini: 500 training images a class and 5 epochs instead of 5,000 and 10; not comparable with the paper"
-    return f"CIFAR-10 (percent)\n{paper.text_table(header, lines)}\n{note}"
+    return f"CIFAR-10 (percent)\n{render.text(header, lines)}\n{note}"
 
 
 def _found(stores: Sequence[Store], experiment: Experiment) -> list[Run]:
@@ -102,10 +102,10 @@ def _found(stores: Sequence[Store], experiment: Experiment) -> list[Run]:
 def engines_table(store: Store, profile: str = "digits", seeds: int = 3) -> str:
     """The digits runs of both engines beside each other, as a Markdown table; CoPE also with prototypes that start at random.
 
-    The last column of each pair is the difference of the means in pooled standard deviations (n - 1).
+    The last column of each pair is the difference of the means in pooled standard deviations.
     """
     head = ["scenario", "method", "accuracy: cmlib", "Avalanche", "apart", "bwt_final: cmlib", "Avalanche", "apart"]
-    lines = ["| " + " | ".join(head) + " |", "|---|---|---:|---:|---:|---:|---:|---:|"]
+    lines = []
     rows: list[tuple[str, str, dict[str, Any]]] = [(method, scenario, {}) for method, scenario in paper.cells()]
     for method, scenario, ours in [*rows, ("cope", "cil", {"prototype_init": "random"})]:
         pair = [
@@ -119,17 +119,17 @@ def engines_table(store: Store, profile: str = "digits", seeds: int = 3) -> str:
         cells = [scenario.upper(), METHODS[method].title + said]
         for name in NAMES:
             values = [[getattr(one, name) for one in runs] for runs in ended]
-            cells += [*map(paper.mean_and_spread, values, stopped), pooled_distance(*values)]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+            cells += [*map(render.mean_and_spread, values, stopped), pooled_distance(*values)]
+        lines.append(cells)
+    return render.markdown(head, lines, numbers=6)
 
 
 def pooled_distance(first: Sequence[float], second: Sequence[float]) -> str:
-    """Difference of two means in pooled standard deviations (n - 1), `0` for equal values; `-` with fewer than two of each."""
+    """Difference of two means in pooled standard deviations, `0` for equal values; `-` with fewer than two of each."""
     if min(len(first), len(second)) < 2:
         return "-"
     if list(first) == list(second):
         return "0"
     gap = statistics.mean(second) - statistics.mean(first)
-    pooled = math.sqrt((statistics.variance(first) + statistics.variance(second)) / 2)
+    pooled = math.sqrt((statistics.pvariance(first) + statistics.pvariance(second)) / 2)
     return f"{gap / pooled:+.1f}" if pooled else f"{gap:+.1f} points, no spread"

@@ -19,11 +19,10 @@ import re
 import shutil
 import signal
 import socket
-import statistics
 import sys
 import threading
 import time
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -41,9 +40,10 @@ from cmlib import datasets, engine, machine
 from cmlib.checkpoint import Checkpoint
 from cmlib.datasets import ImageData
 from cmlib.errors import CmlibError, OptionError, StoreError, check_name
-from cmlib.experiment import Experiment, identity
+from cmlib.experiment import Experiment
 from cmlib.imagefiles import is_alive
 from cmlib.reproduction import costs, grids
+from cmlib.reproduction.times import Times, duration
 from cmlib.store import FINISHED, Run, Store, clear_parts, committed, default_folder, write_atomically
 
 BACKENDS = {"loky": "", "dask": "distributed", "ray": "ray"}  # and the package each needs beside joblib
@@ -126,7 +126,7 @@ def _images(source: str, data_root: str | None) -> ImageData:
     return datasets.load(source, data_root)
 
 
-def attempt(experiment: Experiment, store: str, data_root: str | None = None) -> tuple[str, str]:
+def attempt(experiment: Experiment, store: str, data_root: str | None = None, device: str = "auto") -> tuple[str, str]:
     """Make one run, or say why not: how it ended and, when it failed, the reason in one line."""
     try:
         data = _images(experiment.source, data_root)
@@ -137,7 +137,7 @@ def attempt(experiment: Experiment, store: str, data_root: str | None = None) ->
             clear(path)
             if path.is_file():
                 return FOUND, ""
-            made = engine.run(experiment, data, store=store, progress=False)
+            made = engine.run(experiment, data, store=store, device=device, progress=False)
             return MADE, "" if made.status == FINISHED else made.status
     except CmlibError as error:
         return FAILED, one_line(str(error))
@@ -161,95 +161,6 @@ def _begin_worker(owner: int) -> None:
 def one_line(text: str) -> str:
     """A message of any length as one line of at most 300 characters."""
     return " ".join(text.split())[:300]
-
-
-# -- how long runs take ---------------------------------------------------------------------------------------------------
-
-
-Table = dict[str, list[float]]  # seconds by experiment whatever its seed (`_exact`), seconds an epoch by kind (`_near`)
-
-
-class Times:
-    """Seconds that runs take here: as measured on this CPU with as many threads, else by the cost model, else as on another CPU.
-
-    threads: of a worker. Earlier stores win over later ones, what this sweep measures over all.
-    """
-
-    def __init__(self, stores: Sequence[Store], threads: int = 1) -> None:
-        device = machine.choose_device("auto")
-        self.threads, self.device = threads, machine.device_name(device)
-        self.cpu = machine.cpu_model() if device.type == "cpu" else ""  # beside a GPU it does not matter
-        self.here: Table = defaultdict(list)  # measured in this sweep
-        self.speeds: dict[str, list[float]] = defaultdict(list)  # images a second of this sweep's runs, by data set
-        found = [self._read(store) for store in stores]
-        self.alike, self.others = [alike for alike, _ in found], [others for _, others in found]
-
-    def _read(self, store: Store) -> tuple[Table, Table]:
-        """What finished runs on this kind of device took: those on this CPU with as many threads, and the others."""
-        tables: tuple[Table, Table] = (defaultdict(list), defaultdict(list))
-        for path in sorted(store.folder.rglob("seed*.json")):
-            with suppress(StoreError, KeyError):  # a damaged file is no measurement; where it matters it is named
-                run = store.read(path)
-                if run.status == FINISHED and not run.other_data and run.machine.get("device") == self.device:
-                    wanted = (self.cpu, self.threads_of(run.experiment["dataset"])) if self.cpu else (None, None)
-                    alike = not self.cpu or (run.machine.get("cpu"), run.machine.get("threads")) == wanted
-                    _keep(tables[0 if alike else 1], run.experiment, sum(map(sum, run.seconds_per_epoch)))
-        return tables
-
-    def threads_of(self, dataset: str) -> int:
-        """Threads of a run on this data set (see `machine.threads_for`)."""
-        known = datasets.KNOWN.get(dataset)
-        return 1 if known and int(known.size.split("x")[0]) < 16 else self.threads
-
-    def add(self, experiment: Experiment, seconds: float) -> None:
-        """Keep what a run of this sweep took, evaluation and all."""
-        _keep(self.here, experiment.to_dict(), seconds)
-        if cost := costs.run_cost(experiment):
-            self.speeds[experiment.dataset].append(cost / seconds)
-
-    def of(self, experiment: Experiment) -> float | None:
-        """The seconds to expect (median of similar runs, or predicted), or None when nothing is known."""
-        content = experiment.to_dict()
-        measured = _look_up((self.here, *self.alike), content)
-        return measured or self.predicted(experiment) or _look_up(self.others, content)
-
-    def predicted(self, experiment: Experiment) -> float | None:
-        """Cost by images a second: those of this sweep's runs so far, else measured now. None without a cost model."""
-        cost = costs.run_cost(experiment)
-        if cost is None:
-            return None
-        seen, threads = self.speeds.get(experiment.dataset), self.threads_of(experiment.dataset)
-        return cost / (statistics.median(seen) if seen else costs.images_a_second(experiment.dataset, threads))
-
-    def left(self, waiting: Iterable[Experiment]) -> float | None:
-        """Seconds of all these, one after the other; the unknown count as the mean of the known ones."""
-        guesses = [self.of(one) for one in waiting]
-        known = [guess for guess in guesses if guess is not None]
-        return sum(known) / len(known) * len(guesses) if known else (None if guesses else 0.0)
-
-
-def _look_up(tables: Iterable[Table], content: dict[str, Any]) -> float | None:
-    """The median of the same run's seconds with any seed; else that of its kind's seconds an epoch, by its epochs."""
-    sources = list(tables)
-    for key, factor in ((_exact(content), 1), (_near(content), content["options"]["epochs"])):
-        for source in sources:
-            if key in source:
-                return statistics.median(source[key]) * factor
-    return None
-
-
-def _keep(table: Table, content: dict[str, Any], seconds: float) -> None:
-    table[_exact(content)].append(seconds)
-    table[_near(content)].append(seconds / content["options"]["epochs"])
-
-
-def _exact(content: dict[str, Any]) -> str:
-    return json.dumps({**identity(content), "seed": None}, sort_keys=True)
-
-
-def _near(content: dict[str, Any]) -> str:
-    options = [content["options"].get(name) for name in ("n_tasks", "train_per_class", "batch_size", "batch_norm")]
-    return json.dumps([content[name] for name in ("dataset", "scenario", "method", "engine")] + options)
 
 
 # -- the sweep ------------------------------------------------------------------------------------------------------------
@@ -343,10 +254,12 @@ class Report:
 class Sweep:
     """The runs of one sweep, from a queue to a report."""
 
-    def __init__(self, items: Sequence[Item], store: Store, data_root: str | None, jobs: int | None, title: str) -> None:
+    def __init__(
+        self, items: Sequence[Item], store: Store, data_root: str | None, jobs: int | None, title: str, device: str = "auto"
+    ) -> None:
         self.items, self.store, self.title = items, store, title
         whole = [str(Path(one).absolute()) if one else None for one in (store.folder, data_root)]
-        self.places = (str(whole[0]), whole[1])  # store and data as workers are told: theirs may be another working folder
+        self.told = (str(whole[0]), whole[1], device)  # to workers, whose working folder may be another one
         self.report, self.deadline, self.looked = Report(), float("inf"), 0.0
         self.waiting: deque[Item] = deque()
         self.held: list[Item] = []  # being made by another sweep
@@ -356,9 +269,9 @@ class Sweep:
                 self.report.found += 1
             else:
                 self.waiting.append(item)
-        self.jobs = jobs or usual_jobs(len(self.waiting))
+        self.jobs = jobs or usual_jobs(len(self.waiting), device)
         self.threads = usual_threads(min(self.jobs, len(self.waiting)))
-        self.times = Times((store, committed()), self.threads)
+        self.times = Times((store, committed()), self.threads, device)
         self.board = store.folder / STATUS.replace("*", str(os.getpid()))
 
     @property
@@ -426,7 +339,7 @@ class Sweep:
             if idle is None:
                 self.slots.append(idle := Slot(surroundings(self.threads)))
             item = self.waiting.popleft()
-            idle.give(item, attempt, item.experiment, *self.places)
+            idle.give(item, attempt, item.experiment, *self.told)
             begun |= not item.held
         return begun
 
@@ -445,7 +358,7 @@ class Sweep:
         while self.waiting or self.held:
             batch = [*self.waiting]
             self.waiting.clear()
-            jobs = [joblib.delayed(attempt)(item.experiment, *self.places) for item in batch]
+            jobs = [joblib.delayed(attempt)(item.experiment, *self.told) for item in batch]
             try:
                 with joblib.parallel_config(backend=backend, n_jobs=self.jobs):
                     # all at once and one a task: workers that a cluster grants later find something to do
@@ -639,14 +552,9 @@ def label(experiment: Experiment) -> str:
     return f"{e.method} {e.scenario} {Path(e.dataset).name} seed {e.seed} {e.variant}".strip()
 
 
-def duration(seconds: float) -> str:
-    """`12 s`, `3 min`, `1.5 h`."""
-    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
-
-
-def usual_jobs(runs: int) -> int:
+def usual_jobs(runs: int, device: str = "auto") -> int:
     """Of so many runs those side by side: one a core, which makes more images a second than two cores a run; on a GPU one."""
-    most = 1 if machine.choose_device("auto").type == "cuda" else joblib.cpu_count()
+    most = 1 if machine.choose_device(device).type == "cuda" else joblib.cpu_count()
     return max(1, min(most, runs))
 
 
@@ -697,12 +605,12 @@ def check(store: Store, data_root: str | None, jobs: int | None, backend: str, b
         raise StoreError(f"cannot write to the store {store.folder}: {error.strerror}") from None
 
 
-def preview(experiments: Sequence[Experiment], store: Store, jobs: int | None = None) -> str:
+def preview(experiments: Sequence[Experiment], store: Store, jobs: int | None = None, device: str = "auto") -> str:
     """What a sweep would do: a line a run, and the hours it may take."""
     found = [find(one, (store, committed())) for one in experiments]
     missing = [one for one, run in zip(experiments, found, strict=True) if not run]
-    jobs = min(jobs or usual_jobs(len(missing)), max(1, len(missing)))
-    times = Times((store, committed()), usual_threads(jobs))
+    jobs = min(jobs or usual_jobs(len(missing), device), max(1, len(missing)))
+    times = Times((store, committed()), usual_threads(jobs), device)
     guesses = {one: times.of(one) for one in missing}
     lines = []
     for one, run in zip(experiments, found, strict=True):
@@ -739,6 +647,7 @@ def sweep(
     backend: str = "loky",
     budget: float | None = None,
     title: str = "sweep",
+    device: str = "auto",
 ) -> Report:
     """Make the runs of these experiments, in this order, that neither the store nor the committed results hold.
 
@@ -747,19 +656,30 @@ def sweep(
     """
     deadline = time.monotonic() + budget - CLOSING if budget is not None else float("inf")
     shelf = Store(store or default_folder())
+    machine.choose_device(device)  # an error when it is not there
     check(shelf, data_root, jobs, backend, budget)
     shelf.check_writable()
     status(shelf)  # removes what dead sweeps have left
     sources = {one.source: one for one in experiments}
     digests = {source: engine.load_data(one, None, data_root).digest for source, one in sources.items()}
     items = [Item(one, shelf.path(one, digests[one.source]), digests[one.source]) for one in experiments]
-    made = Sweep(items, shelf, data_root, jobs, title)
+    made = Sweep(items, shelf, data_root, jobs, title, device)
     with _connected(backend, made.jobs):
         return made.work(backend, deadline)
 
 
+def of_grids(names: Sequence[str], profile: str, seeds: str, order: str, only: str | None = None) -> list[Experiment]:
+    """The experiments of some grids, each once, in order; only: names of data sets, by comma. OptionError."""
+    if not names:
+        raise OptionError(f"which grid? allowed: {', '.join(grids.names())}")
+    wanted = [one for name in names for one in grids.load(name).experiments(profile, parse_seeds(seeds))]
+    known = dict.fromkeys(one.dataset for one in wanted)
+    chosen = [check_name("data set", name.strip(), known) for name in only.split(",")] if only else list(known)
+    return ordered(list(dict.fromkeys(one for one in wanted if one.dataset in chosen)), order)
+
+
 def main(
-    grid: str | None = None,
+    names: Sequence[str] = (),
     profile: str = "digits",
     seeds: str = "0-4",
     jobs: int | None = None,
@@ -770,19 +690,19 @@ def main(
     dry_run: bool = False,
     order: str = "value",
     show_status: bool = False,
+    only: str | None = None,
+    device: str = "auto",
 ) -> int:
     """`cmlib sweep`: returns the exit code, 1 when a run failed. Runs left by the budget are no failure."""
     shelf = Store(store or default_folder())
     if show_status:
         print(status(shelf))
         return 0
-    if grid is None:
-        raise OptionError(f"which grid? allowed: {', '.join(grids.names())}")
-    experiments = ordered(grids.load(grid).experiments(profile, parse_seeds(seeds)), order)
+    experiments = of_grids(names, profile, seeds, order, only)
     if dry_run:
         check(shelf, data_root, jobs, backend, budget)
-        print(preview(experiments, shelf, jobs))
+        print(preview(experiments, shelf, jobs, device))
         return 0
-    report = sweep(experiments, store, data_root, jobs, backend, budget, f"{grid} {profile}")
+    report = sweep(experiments, store, data_root, jobs, backend, budget, f"{' '.join(names)} {profile}", device)
     print(report.text())
     return int(bool(report.failed))

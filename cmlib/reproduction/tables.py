@@ -1,6 +1,6 @@
 """Tables 1 to 6 of the paper with ours beside them: mean, population standard deviation, number of runs, verdict.
 
-`table(4, "digits", [store])` collects, `render(table, "text")` prints. What stands in a table is a grid (`grids`), what the
+`table(4, "digits", [store])` collects, `show(table, "text")` prints. What stands in a table is a grid (`grids`), what the
 paper prints there is `paper.printed_table`. A printed BWT is compared with `bwt_final`; `bwt` stands in a row of its own.
 Standard deviations are those of the population (divided by n, not n - 1), as the released code computes them.
 """
@@ -22,9 +22,10 @@ from cmlib.datasets import KNOWN
 from cmlib.errors import StoreError, check_name
 from cmlib.experiment import Experiment, identity
 from cmlib.methods import METHODS
-from cmlib.reproduction import grids, paper
+from cmlib.reproduction import grids, paper, render
 from cmlib.reproduction.grids import Cell, Grid
-from cmlib.reproduction.paper import NOT_RUN, Place, Printed
+from cmlib.reproduction.paper import Place, Printed
+from cmlib.reproduction.render import NOT_RUN
 from cmlib.store import Run, Store, committed, default_folder, one_copy
 
 AGREES, DIFFERS, TOO_FEW, STOPPED = "agrees", "differs", "too few runs", "stopped"
@@ -178,7 +179,7 @@ def _row(number: int, cell: Cell, metric: str, found: Found, experiments: Sequen
         paper_sd=theirs.std if theirs else None,
         paper_n=paper.RUNS.get(number) if theirs else None,
         ours=_mean(ours.values),
-        ours_sd=statistics.pstdev(ours.values) if len(ours.values) > 1 else None,
+        ours_sd=render.deviation(ours.values),
         n=len(ours.values),
         verdict=verdict(theirs, ours.values, ours.stopped, cell.dataset, found.profile, bool(reason), timed),
         stopped=ours.stopped,
@@ -318,7 +319,7 @@ def _tau(rows: Sequence[Row]) -> list[dict[str, Any]]:
 # -- printing ------------------------------------------------------------------------------------------------------------
 
 
-def render(made: Table, form: str = "text") -> str:
+def show(made: Table, form: str = "text") -> str:
     """A table as `text`, `md`, `csv`, `latex` or `json`; OptionError for another format."""
     return FORMATS[check_name("format", form, FORMATS)](made)
 
@@ -338,39 +339,18 @@ def _csv(made: Table) -> str:
 
 def _text(made: Table) -> str:
     header, lines, footnotes = _columns(made)
-    return "\n".join([*_head(made), "", paper.text_table(header, lines), "", *_foot(made, footnotes)]).rstrip()
+    return "\n".join([*_head(made), "", render.text(header, lines), "", *_foot(made, footnotes)]).rstrip()
 
 
 def _markdown(made: Table) -> str:
     header, lines, footnotes = _columns(made)
-    body = [header, ["---"] * len(header), *lines]
-    rows = ["| " + " | ".join(line) + " |" for line in body]
-    return "\n\n".join([*_head(made), "\n".join(rows), *_foot(made, footnotes)])
+    return "\n\n".join([*_head(made), render.markdown(header, lines), *_foot(made, footnotes)])
 
 
 def _latex(made: Table) -> str:
-    """A `tabular` without packages; everything around the numbers as comments."""
+    """A `tabular`; everything around the numbers as comments."""
     header, lines, footnotes = _columns(made)
-    comments = [f"% {line}" for line in (*_head(made), *_foot(made, footnotes))]
-    body = [" & ".join(map(_escaped, line)) + r" \\" for line in (header, *lines)]
-    return "\n".join(
-        [
-            *comments,
-            rf"\begin{{tabular}}{{{'l' * len(header)}}}",
-            r"\hline",
-            body[0],
-            r"\hline",
-            *body[1:],
-            r"\hline",
-            r"\end{tabular}",
-        ]
-    )
-
-
-def _escaped(text: str) -> str:
-    for sign in "&%$#_":
-        text = text.replace(sign, f"\\{sign}")
-    return text.replace("±", r"$\pm$")
+    return "\n".join([*(f"% {line}" for line in (*_head(made), *_foot(made, footnotes))), render.latex(header, lines)])
 
 
 FORMATS: dict[str, Callable[[Table], str]] = {
@@ -407,11 +387,11 @@ def _columns(made: Table) -> tuple[list[str], list[list[str]], list[str]]:
         "variant": [row.variant or "" for row in made.rows],
         "paper's variant": [_if_other(row) for row in made.rows],
         "metric": [row.metric for row in made.rows],
-        "paper": [_number(row.paper, row.paper_sd) for row in made.rows],
-        "ours": [_number(row.ours, row.ours_sd) for row in made.rows],
+        "paper": [render.number(row.paper, row.paper_sd) for row in made.rows],
+        "ours": [render.number(row.ours, row.ours_sd) for row in made.rows],
         "n": [f"{row.n}" + (f" ({row.stopped} stopped)" if row.stopped else "") for row in made.rows],
-        "paper, s": [_number(row.paper_seconds, None) for row in made.rows],
-        "ours, s": [_number(row.ours_seconds, None) for row in made.rows],
+        "paper, s": [render.number(row.paper_seconds) for row in made.rows],
+        "ours, s": [render.number(row.ours_seconds) for row in made.rows],
         "verdict": [_marked(row, footnotes) for row in made.rows],
     }
     always = ("paper", "ours")
@@ -426,9 +406,3 @@ def _if_other(row: Row) -> str:
 
 def _marked(row: Row, footnotes: Sequence[str]) -> str:
     return row.verdict + (f" [{footnotes.index(row.note) + 1}]" if row.note else "")
-
-
-def _number(mean: float | None, spread: float | None) -> str:
-    if mean is None:
-        return "-"
-    return f"{mean:.2f}" + (f" ± {spread:.2f}" if spread is not None else "")

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from cmlib.errors import OptionError, StoreError
+from cmlib.reproduction import render
 from cmlib.reproduction.sweep import Slot, handling, one_line
 from cmlib.store import write_atomically
 from cmlib.teaching.notebooks import ABSENT, QUIET, chapters, kernel_environment, read
@@ -209,11 +210,10 @@ class Report:
     def markdown(self, content: Mapping[str, Any]) -> str:
         """The report to read."""
         given = ", ".join(f"{name}={value}" for name, value in self.given.items()) or "as the chapters set them"
-        rows = [["chapter", "status", "seconds", "what failed"], ["---", "---", "---:", "---"]]
-        rows += [[one["chapter"], one["status"], f"{one['seconds']:.1f}", one["error"]] for one in content["chapters"]]
-        table = ["| " + " | ".join(cell.replace("|", r"\|") for cell in row) + " |" for row in rows]
+        rows = [[one["chapter"], one["status"], f"{one['seconds']:.1f}", one["error"]] for one in content["chapters"]]
+        table = render.markdown(("chapter", "status", "seconds", "what failed"), rows)
         head = f"{self.summary()}, {content['seconds']:.0f} s. {content['date']}, {self.jobs} at a time."
-        return "\n".join(["# Executed chapters", "", head, f"Parameters: {given}.", "", *table, ""])
+        return "\n".join(["# Executed chapters", "", head, f"Parameters: {given}.", "", table, ""])
 
 
 def execute(

@@ -1,0 +1,190 @@
+"""One archive of a store, to bring runs home from another machine: new results, checkpoints of unfinished runs, a summary."""
+
+from __future__ import annotations
+
+import io
+import os
+import tarfile
+import tempfile
+import time
+import zlib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from cmlib.checkpoint import Checkpoint
+from cmlib.errors import OptionError, StoreError
+from cmlib.reproduction import render
+from cmlib.reproduction.publish import publish
+from cmlib.store import Run, Store, write_atomically
+
+LIMIT = 15.0  # MiB of an archive
+MIB = 2**20
+SUMMARY = "summary.md"
+
+
+def label(path: Path) -> str:
+    """A run by its place in a store: `cifar10-cil/cm-lam=1.0 seed 0`."""
+    return f"{path.parent.parent.name}/{path.parent.name} {path.stem.partition('-')[0].replace('seed', 'seed ')}"
+
+
+# -- there ----------------------------------------------------------------------------------------------------------------
+
+
+def pack(store: Path, out: Path, results: Path, notes: str = "", limit: float = LIMIT) -> str:
+    """Write the archive, of at most `limit` MiB: summary, results, then checkpoints, the smallest first; returns the summary.
+
+    What `results` holds is left out. notes: a text for the summary. StoreError when there is no store or nothing can be written.
+    """
+    if not store.is_dir():
+        raise StoreError(f"there is no store {store}")
+    if not 0.1 <= limit < float("inf"):
+        raise OptionError(f"--limit {limit:g}: expected a number of MiB, at least 0.1")
+    runs, checkpoints = new_files(store, results)
+    room = limit * MIB - 2**16  # for the summary
+    while True:
+        inside = fitting(runs, room)
+        inside += fitting(checkpoints, room - sum(path.stat().st_size for path in inside))
+        text = summary(store, runs, checkpoints, inside, notes)
+        content = _archive(text, store, inside)
+        if len(content) <= limit * MIB or not inside:
+            write_atomically(out, content)
+            return text
+        room -= len(content) - limit * MIB + 1
+
+
+def new_files(store: Path, results: Path) -> tuple[list[Path], list[Path]]:
+    """Result files that `results` does not hold, and checkpoints of runs that neither folder holds."""
+    known = {path.relative_to(results) for path in results.rglob("seed*.json")}
+    mine = {path.relative_to(store): path for path in sorted(store.rglob("seed*.json"))}
+    cut = {path.relative_to(store): path for path in sorted(store.rglob("seed*.ckpt"))}
+    unfinished = [path for place, path in cut.items() if place.with_suffix(".json") not in known | set(mine)]
+    return [path for place, path in mine.items() if place not in known], unfinished
+
+
+def fitting(files: Sequence[Path], room: float) -> list[Path]:
+    """The files, the smallest first, as long as they fit: it is the largest that are left out."""
+    chosen: list[Path] = []
+    for path in sorted(files, key=lambda path: path.stat().st_size):
+        room -= path.stat().st_size
+        if room < 0:
+            break
+        chosen.append(path)
+    return chosen
+
+
+def _archive(text: str, store: Path, files: Iterable[Path]) -> bytes:
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w:gz", compresslevel=5) as tar:
+        page = tarfile.TarInfo(SUMMARY)
+        page.size, page.mtime = len(text.encode()), int(time.time())
+        tar.addfile(page, io.BytesIO(text.encode()))
+        for path in files:
+            tar.add(path, path.relative_to(store).as_posix())
+    return content.getvalue()
+
+
+def summary(store: Path, runs: Sequence[Path], checkpoints: Sequence[Path], inside: Sequence[Path], notes: str = "") -> str:
+    """The page that travels with the runs (Markdown)."""
+    made = [_run_row(Store(store), path) for path in runs]
+    cut = [(label(path), _reached(path), _size(path, path in inside)) for path in checkpoints]
+    lost = [label(path) for path in runs if path not in inside]
+    blocks = [
+        "# Runs",
+        _section(f"New runs ({len(made)})", ("run", "accuracy", "bwt_final", "seconds", "status"), made),
+        _section(f"Unfinished runs ({len(cut)})", ("run", "done", "checkpoint"), cut),
+        *([f"Left out, the archive is full: {', '.join(lost)}"] if lost else []),
+        *([f"## Notes\n\n```\n{notes.strip()}\n```"] if notes.strip() else []),
+    ]
+    return "\n\n".join(blocks) + "\n"
+
+
+def _section(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return f"## {title}\n\n" + (render.markdown(header, rows) if rows else "none")
+
+
+def _run_row(store: Store, path: Path) -> tuple[str, ...]:
+    """The line of a run: accuracy and bwt_final in percent, seconds of training."""
+    try:
+        run: Run = store.read(path)
+    except StoreError:
+        return label(path), "-", "-", "-", "not a result file"
+    values = run.summary()
+    return (
+        label(path), render.number(values["accuracy"]), render.number(values["bwt_final"]),
+        f"{sum(map(sum, run.seconds_per_epoch)):.1f}", run.status,
+    )  # fmt: skip
+
+
+def _position(path: Path) -> tuple[int, int]:
+    """Tasks that a checkpoint has behind it, and epochs of the one it is in; StoreError when it cannot be read."""
+    try:
+        found = Checkpoint(path).position()
+        assert found is not None
+        return found.task, found.epoch
+    except Exception as error:
+        raise StoreError(f"{path.name} is no checkpoint of cmlib, or damaged ({error.__class__.__name__})") from None
+
+
+def _reached(path: Path) -> str:
+    try:
+        task, epoch = _position(path)
+        return f"task {task + 1}, {epoch} epoch{'s' * (epoch != 1)} of it"
+    except StoreError:
+        return "damaged"
+
+
+def _size(path: Path, packed: bool) -> str:
+    return f"{path.stat().st_size / MIB:.1f} MiB, {'packed' if packed else 'LEFT OUT: the archive is full'}"
+
+
+# -- and back -------------------------------------------------------------------------------------------------------------
+
+
+def unpack(archive: Path, store: Path, results: Path) -> list[str]:
+    """Put results, validated as `cmlib publish` does, into `results` and checkpoints into `store`; says what was done.
+
+    Everything is checked before anything is written. A checkpoint does not replace one that is further on. StoreError for a
+    file that is no such archive, or damaged.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        _extract(archive, folder)
+        runs = len(list(folder.rglob("seed*.json")))
+        checkpoints = {path.relative_to(folder): _position(path) for path in sorted(folder.rglob("seed*.ckpt"))}
+        if not runs and not checkpoints and not (folder / SUMMARY).is_file():
+            raise StoreError(f"{archive} holds neither runs nor checkpoints: `cmlib pack` did not write it")
+        put = [str(path) for path in _publish(folder, results)] if runs else []
+        wanted = [place for place, where in checkpoints.items() if _is_wanted(place, where, store, results)]
+        for place in wanted:
+            write_atomically(store / place, (folder / place).read_bytes())
+        put += [str(store / place) for place in wanted]
+    return [*put, f"{runs} runs, {len(wanted)} of {len(checkpoints)} checkpoints put in place"]
+
+
+def _extract(archive: Path, folder: Path) -> None:
+    """Unpack into a folder; StoreError when that does not work."""
+    if not archive.is_file():
+        raise StoreError(f"no file {archive}")
+    try:
+        with tarfile.open(archive) as tar:
+            tar.extractall(folder, filter="data")
+    except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
+        raise StoreError(f"{archive} is no archive of `cmlib pack`, or damaged ({error.__class__.__name__})") from None
+
+
+def _publish(folder: Path, results: Path) -> list[Path]:
+    """As `cmlib publish`; errors name places in the archive."""
+    try:
+        return publish(folder, results)
+    except StoreError as error:
+        raise StoreError(f"nothing was put in place: {str(error).replace(f'{folder}{os.sep}', '')}") from None
+
+
+def _is_wanted(place: Path, where: tuple[int, int], store: Path, results: Path) -> bool:
+    """Whether a checkpoint is of use: its run is not finished, and what the store has is not as far."""
+    if any((folder / place.with_suffix(".json")).exists() for folder in (store, results)):
+        return False
+    try:
+        return not (store / place).exists() or _position(store / place) < where
+    except StoreError:
+        return True  # a damaged one gives way

@@ -1,0 +1,62 @@
+"""How numbers and tables are written, in one place: mean ± standard deviation; plain text, Markdown and LaTeX.
+
+± is the standard deviation of the population everywhere (divided by n, as in the released code), with two decimals.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+
+NOT_RUN = "not run yet"
+
+
+def number(mean: float | None, sd: float | None = None) -> str:
+    """`75.90 ± 7.50`, the mean alone without a deviation, `-` without a mean."""
+    return "-" if mean is None else f"{mean:.2f}" + ("" if sd is None else f" ± {sd:.2f}")
+
+
+def spread(values: Sequence[float]) -> str:
+    """The mean of some values with their standard deviation; the mean alone of one value, `-` of none."""
+    return number(statistics.fmean(values) if values else None, deviation(values))
+
+
+def deviation(values: Sequence[float]) -> float | None:
+    """The standard deviation of the population; None with fewer than two values."""
+    return statistics.pstdev(values) if len(values) > 1 else None
+
+
+def mean_and_spread(values: Sequence[float], stopped: int = 0) -> str:
+    """`spread` and the number of runs, or `not run yet`; stopped: runs whose loss was not finite."""
+    halted = f"{stopped} stopped" if stopped else ""
+    if not values:
+        return halted or NOT_RUN
+    count = ", ".join(word for word in (f"{len(values)} run{'s' * (len(values) > 1)}", halted) if word)
+    return f"{spread(values)} ({count})"
+
+
+def text(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns of plain text, two spaces apart."""
+    widths = [max(len(line[i]) for line in [header, *rows]) for i in range(len(header))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in [header, *rows]]
+    return "\n".join([lines[0], "  ".join("-" * width for width in widths), *lines[1:]])
+
+
+def markdown(header: Sequence[str], rows: Iterable[Sequence[str]], numbers: int = 0) -> str:
+    """A Markdown table; the last `numbers` columns are right-aligned."""
+    align = ["---"] * (len(header) - numbers) + ["---:"] * numbers
+    lines = ["| " + " | ".join(cell.replace("|", r"\|") for cell in row) + " |" for row in (header, *rows)]
+    return "\n".join([lines[0], "|" + "|".join(align) + "|", *lines[1:]])
+
+
+def latex(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A `tabular` without packages."""
+    head, *body = (" & ".join(map(_escaped, line)) + r" \\" for line in (header, *rows))
+    begin = rf"\begin{{tabular}}{{{'l' * len(header)}}}"
+    return "\n".join([begin, r"\hline", head, r"\hline", *body, r"\hline", r"\end{tabular}"])
+
+
+def _escaped(words: str) -> str:
+    for sign in "&%$#_":
+        words = words.replace(sign, f"\\{sign}")
+    return words.replace("±", r"$\pm$")
