@@ -27,8 +27,8 @@ NO_BROWSER = "browser tests skipped: no Chromium"
 NONE_COLLECTED = 5
 
 UNITS = "not slow and not browser and not faults and not engines and not site"
-PARALLEL = ["-n", "2", "--dist", "loadfile"]
-SPREAD = ["-n", "2", "--dist", "load"]  # tests of one file on both cores
+BY_FILE = ["-n", "2", "--dist", "loadfile"]
+SPREAD = ["-n", "2", "--dist", "worksteal"]  # tests of one file on both cores
 NBVAL = ["--nbval-lax", "--nbval-current-env", "--nbval-cell-timeout=300", "--timeout=330"]
 COUNTS = ("passed", "failed", "skipped")
 
@@ -132,7 +132,7 @@ def lint() -> list[Result]:
 
 
 def units() -> list[Result]:
-    return [pytest("tests", "-m", UNITS, *PARALLEL)]
+    return [pytest("tests", "-m", UNITS, *SPREAD)]
 
 
 def stress() -> list[Result]:
@@ -141,7 +141,7 @@ def stress() -> list[Result]:
 
 
 def notebooks() -> list[Result]:
-    return [pytest(*NBVAL, *PARALLEL, "book")]
+    return [pytest(*NBVAL, *BY_FILE, "book")]
 
 
 def engines() -> list[Result]:
@@ -154,7 +154,7 @@ def numbers() -> list[Result]:
 
 
 def cpus() -> list[Result]:
-    return configurations(CONFIGURATIONS, (UNITS, *PARALLEL), ("engines", *SPREAD))
+    return configurations(CONFIGURATIONS, (UNITS, *SPREAD), ("engines", *SPREAD))
 
 
 def configurations(names: Iterable[str], *runs: tuple[str, ...]) -> list[Result]:

@@ -170,6 +170,11 @@ def identity(content: Mapping[str, Any]) -> dict[str, Any]:
     return {**rest, "dataset": dataset, "options": options}
 
 
+def key(content: Mapping[str, Any], seed: bool = True) -> str:
+    """`identity` as a text, equal for equal runs under whatever profile. seed: False for runs that differ in nothing else."""
+    return json.dumps(identity({**content, **({} if seed else {"seed": None})}), sort_keys=True)
+
+
 def _remake(arguments: dict[str, Any]) -> Experiment:
     """An experiment from a pickle."""
     return Experiment(**arguments)

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from cmlib import datasets, imagefiles, metrics, runfile
 from cmlib.errors import OptionError, StoreError
-from cmlib.experiment import Experiment, identity
+from cmlib.experiment import Experiment, key
 from cmlib.runfile import DIVERGED as DIVERGED
 from cmlib.runfile import FINISHED as FINISHED
 
@@ -180,7 +180,7 @@ class Store:
         if not path.is_file():
             return None
         run = self.read(path)
-        if identity(run.experiment) != identity(experiment.to_dict()) or run.data["digest"] != digest:
+        if key(run.experiment) != key(experiment.to_dict()) or run.data["digest"] != digest:
             raise StoreError(f"{path} holds another run than its name says: it was changed or moved by hand; remove it")
         return run
 
@@ -213,10 +213,9 @@ class Store:
         e = experiment
         seed = "*" if any_seed else str(e.seed)
         pattern = f"*/{e.dataset}-{e.scenario}/{glob.escape(e.method)}*/seed{seed}-*.json"
-        same = {"seed": e.seed} if any_seed else {}
-        wanted = identity(e.to_dict())
+        wanted = key(e.to_dict(), not any_seed)
         read = map(self.read, sorted(self.folder.glob(pattern)))
-        runs = [run for run in read if identity({**run.experiment, **same}) == wanted]
+        runs = [run for run in read if key(run.experiment, not any_seed) == wanted]
         if digest is None and e.dataset in datasets.KNOWN:
             return one_copy(runs)[0]
         return [run for run in runs if run.data["digest"] == (digest or _digest_of(e))] if runs else []

@@ -88,7 +88,7 @@ def avalanche_losses(av: Any, experiment: Experiment, data: Any, monkeypatch: py
     """The losses through Avalanche, the rows of R and what was trained."""
     losses = after_each_step(av, monkeypatch, lambda strategy: float(strategy.loss))
     made = av.fresh(experiment, data)
-    position = av.loop(experiment, made, Checkpoint(None), SimpleNamespace(update=lambda n: None))
+    position = av.learn(experiment, made, Checkpoint(None), SimpleNamespace(update=lambda n: None))
     return losses, position, made
 
 

@@ -296,6 +296,7 @@ def test_the_operations_of_an_epoch_by_hand():
 def tiny(monkeypatch):
     """Ratios of small images, few of them, without Avalanche."""
     without_avalanche(monkeypatch)
+    monkeypatch.setattr(bench, "SQUARE", 256)
     monkeypatch.setattr(bench, "IMAGES", {"32x32": (3, 8, 8), "8x8": (1, 8, 8)})
     monkeypatch.setattr(bench, "BLOCKS", {"epoch 32x32": 8, "epoch 8x8": 8, "pipeline": 8, "cm": 60})
 

@@ -118,9 +118,9 @@ def test_this_machine_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_measuring_really() -> None:
-    found = costs.images_a_second("digits", 1, 0.1)
+    found = costs.images_a_second("digits", 1, seconds=0.1)
     assert 20 < found < 1e6
-    assert costs.images_a_second("digits", 1, 0.1) == found
+    assert costs.images_a_second("digits", 1, seconds=0.1) == found
 
 
 def test_parts_sum_to_the_whole_and_are_named() -> None:

@@ -13,6 +13,7 @@ import time
 
 import pytest
 import torch
+from tiny import tiny_nets
 
 import cmlib as cm
 from cmlib import datasets, engine, loop, metrics
@@ -81,14 +82,16 @@ def killed(*arguments):
 def test_kill_9_and_the_same_bits(few_digits, tmp_path, method, scenario):
     """Killed in the first task and, in another store, at the end of the third: the same bits as an undisturbed run."""
     experiment = cm.Experiment("digits", scenario, method, 1, **TINY)
-    whole, trained = cm.train(experiment, few_digits)
+    with tiny_nets():
+        whole, trained = cm.train(experiment, few_digits)
     wanted = trained.state_dict()
     for epoch, written in [(2, False), (6, True)]:
         folder = tmp_path / str(epoch)
-        killed(experiment, few_digits, folder, epoch, written)
-        assert len(list(folder.rglob("*.ckpt"))) == 1 and not list(folder.rglob("*.json"))
-        torch.rand(3)
-        continued, again = cm.train(experiment, few_digits, store=folder)
+        with tiny_nets():
+            killed(experiment, few_digits, folder, epoch, written)
+            assert len(list(folder.rglob("*.ckpt"))) == 1 and not list(folder.rglob("*.json"))
+            torch.rand(3)
+            continued, again = cm.train(experiment, few_digits, store=folder)
         assert continued.R == whole.R and continued.R_task_known == whole.R_task_known
         assert continued.gradient_steps == whole.gradient_steps and continued.retained == whole.retained
         state = again.state_dict()
@@ -99,7 +102,7 @@ def test_kill_9_and_the_same_bits(few_digits, tmp_path, method, scenario):
 @pytest.mark.faults
 def test_kill_9_and_the_same_command_again(tmp_path):
     command = [sys.executable, "-m", "cmlib.cli", "run", "--method", "naive", "--profile", "smoke"]
-    command += ["--set", "epochs=8", "--set", "train_per_class=40", "--json"]
+    command += ["--set", "epochs=4", "--set", "train_per_class=30", "--json"]
     whole = subprocess.run([*command, "--store", str(tmp_path / "whole")], capture_output=True, text=True, check=True)
     killed = subprocess.Popen([*command, "--store", str(tmp_path / "cut")], stdout=subprocess.DEVNULL)
     patience = time.monotonic() + 120

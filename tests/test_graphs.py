@@ -2,9 +2,10 @@
 
 import pytest
 import torch
+from tiny import tiny_nets
 
 import cmlib as cm
-from cmlib import cudagraph, datasets, loop
+from cmlib import cudagraph, loop
 from cmlib.experiment import fresh
 from cmlib.methods.base import METHODS
 
@@ -12,8 +13,10 @@ PAIRS = [(name, scenario) for name, cls in METHODS.items() for scenario in cls.s
 
 
 @pytest.fixture(scope="module")
-def digits():
-    return datasets.load("digits")
+def digits(few_digits):
+    """Digits with few test images, and methods with a small network."""
+    with tiny_nets():
+        yield few_digits
 
 
 def remember(step, x, y):

@@ -30,9 +30,9 @@ def test_both_engines_ran_every_pair():
 
 
 def test_distance_in_pooled_standard_deviations_by_hand():
-    first, second = [90.0, 92.0, 94.0], [95.0, 96.0, 97.0]  # variances 4 and 1
-    assert report.pooled_distance(first, second) == f"{4 / math.sqrt(2.5):+.1f}" == "+2.5"
-    assert report.pooled_distance(second, first) == "-2.5"
+    first, second = [90.0, 92.0, 94.0], [95.0, 96.0, 97.0]  # variances 8/3 and 2/3
+    assert report.pooled_distance(first, second) == f"{4 / math.sqrt(5 / 3):+.1f}" == "+3.1"
+    assert report.pooled_distance(second, first) == "-3.1"
     assert report.pooled_distance(first, first) == "0" and report.pooled_distance([1.0], second) == "-"
     assert report.pooled_distance([1.0, 1.0], [3.0, 3.0]) == "+2.0 points, no spread"
 
@@ -51,7 +51,7 @@ def test_runs_that_stopped_are_counted(tmp_path):
     run = cm.run(cm.Experiment("digits", "til", "naive", 0, "smoke", **bad), store=tmp_path)
     assert run.status != "finished"
     assert cm.paper.mean_and_spread([], 1) == "1 stopped" and cm.paper.mean_and_spread([2.0], 2) == "2.00 (1 run, 2 stopped)"
-    assert cm.paper.mean_and_spread([1.0, 3.0], 1) == "2.00 ± 1.41 (2 runs, 1 stopped)"
+    assert cm.paper.mean_and_spread([1.0, 3.0], 1) == "2.00 ± 1.00 (2 runs, 1 stopped)"
 
 
 def stored(store, run, last_row, cpu):

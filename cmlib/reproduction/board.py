@@ -7,14 +7,12 @@ writes them; accuracies in percent, BWT in percentage points.
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import Any
 
-from cmlib.experiment import Experiment, identity
+from cmlib.experiment import Experiment, key
 from cmlib.methods import METHODS
 from cmlib.reproduction import claims, grids, paper, render, tables
 from cmlib.reproduction.paper import Place
@@ -44,7 +42,7 @@ def seeds_text(seeds: Iterable[int]) -> str:
 
 def coverage(store: Store) -> str:
     """A row a grid: in each profile how many of its runs there are, of how many."""
-    made = {_key(run.experiment): run for run in store if not run.other_data}
+    made = {key(run.experiment): run for run in store if not run.other_data}
     header = ["grid", "what it is for", *(f"`{profile}` {seeds_text(range(n))}" for profile, n in SEEDS.items())]
     rows = []
     for name in grids.names():
@@ -54,12 +52,8 @@ def coverage(store: Store) -> str:
     return dense(render.markdown(header, rows, numbers=len(SEEDS)))
 
 
-def _key(content: Mapping[str, Any]) -> str:
-    return json.dumps(identity(content), sort_keys=True)
-
-
 def _count(made: Mapping[str, Run], wanted: Sequence[Experiment]) -> str:
-    found = [made[key] for one in wanted if (key := _key(one.to_dict())) in made]
+    found = [made[name] for one in wanted if (name := key(one.to_dict())) in made]
     stopped = sum(run.status != FINISHED for run in found)
     return f"{len(found)} of {len(wanted)}" + (f" ({stopped} stopped)" if stopped else "") if wanted else "-"
 

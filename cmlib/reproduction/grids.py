@@ -7,7 +7,6 @@ the variant that the paper prints in the same place: `support_size=20` of the di
 
 from __future__ import annotations
 
-import json
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from cmlib.errors import DataError, check_name, nearest
-from cmlib.experiment import FIELDS, Experiment, identity
+from cmlib.experiment import FIELDS, Experiment, key
 from cmlib.profiles import PROFILES
 
 FOLDER = Path(__file__).with_name("grids")
@@ -90,7 +89,7 @@ class Grid:
         """
         chosen = range(seeds) if isinstance(seeds, int) else list(seeds)
         wanted = [one for seed in chosen for cell in self.cells(profile) for one in cell.experiments(profile, seed)]
-        return list({json.dumps(identity(one.to_dict()), sort_keys=True): one for one in wanted}.values())
+        return list({key(one.to_dict()): one for one in wanted}.values())
 
     def exchanged(self, profile: str) -> list[str]:
         """A line for each option whose values are not the paper's in this profile."""
@@ -145,14 +144,14 @@ def _check(content: Any, wanted: Any, where: str) -> None:
 
 
 def _check_keys(content: Mapping[str, Any], known: Mapping[str, tuple[str, Any]], where: str) -> None:
-    for key, (spelled, wanted) in known.items():
-        if key in content:
-            _check(content[key], wanted, key)
+    for name, (spelled, wanted) in known.items():
+        if name in content:
+            _check(content[name], wanted, name)
         elif not spelled.endswith("?"):
-            raise ValueError(f"{where} lacks {key}")
-    for key in content:
-        if key not in known:
-            raise ValueError(f"{where} has an unknown key {key!r}; allowed: {', '.join(known)}.{nearest(key, known)}")
+            raise ValueError(f"{where} lacks {name}")
+    for name in content:
+        if name not in known:
+            raise ValueError(f"{where} has an unknown key {name!r}; allowed: {', '.join(known)}.{nearest(name, known)}")
 
 
 def _cells(row: Mapping[str, Any], dataset: str, profile: str) -> list[Cell]:

@@ -20,7 +20,7 @@ from typing import Any
 
 from cmlib.datasets import KNOWN
 from cmlib.errors import StoreError, check_name
-from cmlib.experiment import Experiment, identity
+from cmlib.experiment import Experiment, key
 from cmlib.methods import METHODS
 from cmlib.reproduction import grids, paper, render
 from cmlib.reproduction.grids import Cell, Grid
@@ -118,18 +118,14 @@ class Found:
         self.profile = profile
         self.runs: dict[str, dict[str, Run]] = defaultdict(dict)
         for run in (run for store in stores for run in store):
-            self.runs[_setting(run.experiment)].setdefault(run.id, run)
+            self.runs[key(run.experiment, seed=False)].setdefault(run.id, run)
 
     def of(self, experiment: Experiment) -> tuple[list[Run], int, list[Run]]:
         """Finished runs by seed, the number that stopped, and those left out for being on a part of the data or another copy."""
-        made = self.runs.get(_setting(experiment.to_dict()), {}).values()
+        made = self.runs.get(key(experiment.to_dict(), seed=False), {}).values()
         whole, others = one_copy(run for run in made if uses_all(run, self.profile))
         ended = paper.finished(whole)
         return ended, len(whole) - len(ended), others + [run for run in made if not uses_all(run, self.profile)]
-
-
-def _setting(content: dict[str, Any]) -> str:
-    return json.dumps(identity({**content, "seed": 0}), sort_keys=True)
 
 
 def uses_all(run: Run, profile: str) -> bool:

@@ -11,11 +11,11 @@ from typing import Any
 
 from cmlib import datasets, machine
 from cmlib.errors import StoreError
-from cmlib.experiment import Experiment, identity
+from cmlib.experiment import Experiment, key
 from cmlib.reproduction import costs
 from cmlib.store import FINISHED, Store
 
-Table = dict[str, list[float]]  # seconds by experiment whatever its seed (`_exact`), seconds an epoch by kind (`_near`)
+Table = dict[str, list[float]]  # seconds by experiment whatever its seed (`key`), seconds an epoch by kind (`_near`)
 
 
 class Times:
@@ -80,20 +80,16 @@ class Times:
 def _look_up(tables: Iterable[Table], content: dict[str, Any]) -> float | None:
     """The median of the same run's seconds with any seed; else that of its kind's seconds an epoch, by its epochs."""
     sources = list(tables)
-    for key, factor in ((_exact(content), 1), (_near(content), content["options"]["epochs"])):
+    for kind, factor in ((key(content, seed=False), 1), (_near(content), content["options"]["epochs"])):
         for source in sources:
-            if key in source:
-                return statistics.median(source[key]) * factor
+            if kind in source:
+                return statistics.median(source[kind]) * factor
     return None
 
 
 def _keep(table: Table, content: dict[str, Any], seconds: float) -> None:
-    table[_exact(content)].append(seconds)
+    table[key(content, seed=False)].append(seconds)
     table[_near(content)].append(seconds / content["options"]["epochs"])
-
-
-def _exact(content: dict[str, Any]) -> str:
-    return json.dumps({**identity(content), "seed": None}, sort_keys=True)
 
 
 def _near(content: dict[str, Any]) -> str:
