@@ -1,8 +1,8 @@
 """What a method keeps between tasks, counted from a few numbers: by the paper's formulas, and every scalar.
 
-The counts are arithmetic in single letters (`LETTERS`), written so that Python and the script of the calculator on the page read
-the same text; there is no second version of a formula. `formula` is section 5.1 of the paper, `kept` all that `Method.retained`
-returns after N tasks, `heads` the part of the network that grows with the tasks and that neither of them counts.
+The counts are what the methods declare (`Method.keeps`, `Method.paper_memory`), in letters that a reader can set (`LETTERS`);
+Python and the script of the calculator on the page read the same text. `formula` is section 5.1 of the paper, `kept` all that
+`Method.retained` returns after N tasks, `heads` the part of the network that grows with the tasks, which neither of them counts.
 The paper writes I x M x N for every method that keeps images. M is read as images a task there: of a memory that all tasks share
 (`SHARED`) each task has M / N. Whoever puts the size of the whole memory for M gets N times too much; `Method.formula` does, and
 is what a result file holds.
@@ -10,14 +10,16 @@ is what a result file holds.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from types import CodeType
 
 from cmlib import datasets, nets
 from cmlib.errors import OptionError, check_name
 from cmlib.experiment import Experiment
+from cmlib.formulas import as_expression, value
+from cmlib.methods import METHODS
 
 LETTERS = {
     "N": "tasks so far",
@@ -31,40 +33,19 @@ LETTERS = {
     "B": "parameters of the backbone",
     "V": "scalars of the batch norms of one task",
 }
-SHARED = ("er", "ssil", "cm")  # one memory of fixed size for all tasks; the others that keep images have one a task
 BYTES = {"exemplars": 1, "training images": 1, "labels": 8}  # a scalar, as tensors are kept: uint8, int64; all others float32
 FLOAT = 4
+SHARED = tuple(name for name, method in METHODS.items() if "memory_kind" in method.options)  # one memory for all tasks
+ORDER = ("naive", "cumulative", "ewc", "oewc", "er", "gem", "emr", "ssil", "cope")  # of rows; others follow, CM comes last
 
 _P = "B + N * k * (D + 1)"  # the network with a linear head a task
-_ALL_P = "N * B + k * (D + 1) * N * (N + 1) / 2"  # the same after each task so far, added up: the heads arrive one by one
 _HIDDEN = "D * (D + 1)"  # the first of two layers of a head
-_IMAGES = {True: {"exemplars": "I * M", "labels": "M"}, False: {"exemplars": "I * m * N", "labels": "m * N"}}
-
-# (method, scenario) -> the paper's formula as printed, and as an expression. Naive and Cumulative have none.
-FORMULAS: dict[tuple[str, str], tuple[str, str]] = {
-    **{("ewc", one): ("N x P", f"N * ({_P})") for one in ("til", "cil")},
-    **{("oewc", one): ("P", _P) for one in ("til", "cil")},
-    **{("er", one): ("I x M x N", "I * M") for one in ("til", "cil")},
-    **{("gem", one): ("I x M x N", "I * m * N") for one in ("til", "cil")},
-    ("emr", "til"): ("(D + I) x M x N", "(D + I) * m * N"),
-    ("ssil", "cil"): ("I x M x N", "I * M"),
-    ("cope", "cil"): ("I x M x N", "I * m * N"),
-    ("cm", "til"): ("E x T", "E * k * N"),
-    ("cm", "cil"): ("I x M x N", "I * M"),
-}
-# (method, scenario) -> what is kept, part by part, by the names of `Method.retained`.
-KEPT: dict[tuple[str, str], dict[str, str]] = {
-    **{("naive", one): {} for one in ("til", "cil")},
-    **{("cumulative", one): {"training images": "I * n * N", "labels": "n * N"} for one in ("til", "cil")},
-    **{("ewc", one): {"past weights": _ALL_P, "importances": _ALL_P} for one in ("til", "cil")},
-    **{("oewc", one): {"past weights": _P, "importances": _P} for one in ("til", "cil")},
-    **{("er", one): _IMAGES[True] for one in ("til", "cil")},
-    **{("gem", one): _IMAGES[False] for one in ("til", "cil")},
-    ("emr", "til"): {"past batch norms": "(N - 1) * V", **_IMAGES[False], "features": "D * m * N"},
-    ("ssil", "cil"): _IMAGES[True],
-    ("cope", "cil"): {"prototypes": "D * k * N", **_IMAGES[False]},
-    ("cm", "til"): {"past batch norms": "(N - 1) * V", "centroids": "E * k * N"},
-    ("cm", "cil"): {"centroids": "E * k * N", "projectors": "(N > 1) * N * 2 * E * (E + 1)", **_IMAGES[True]},
+_OTHER_LETTERS = {  # of the declarations, in those above: usual heads, batch norms and projectors
+    "P": _P,
+    "W": _P,
+    "A": "N * B + k * (D + 1) * N * (N + 1) / 2",
+    "Q": "2 * E * (E + 1)",
+    "T": "k * N",
 }
 # Parameters of all heads. Methods without an entry have one linear layer a task; CoPE has none.
 HEADS = {
@@ -73,6 +54,41 @@ HEADS = {
     "cope": "0",
 }
 LINEAR = "N * k * (D + 1)"
+
+
+def _in_letters(method: str, text: str) -> str:
+    """A declaration in `LETTERS` alone."""
+    images = "n * N" if method == "cumulative" else "M" if method in SHARED else "m * N"
+    words = {**_OTHER_LETTERS, "X": images}
+
+    def spelled(match: re.Match[str]) -> str:
+        word = words.get(match[0], match[0])
+        return f"({word})" if " + " in word and text != match[0] and match[0] != "Q" else word
+
+    return re.sub(r"\b[A-Za-z]\b", spelled, text)
+
+
+def _places() -> list[tuple[str, str]]:
+    rank = {name: place for place, name in enumerate(ORDER)}
+    names = sorted(METHODS, key=lambda name: (name == "cm", rank.get(name, len(ORDER))))
+    return [(name, kind) for name in names for kind in METHODS[name].scenarios]
+
+
+def _kept(method: str, scenario: str) -> dict[str, str]:
+    cls = METHODS[method]
+    own_norms = cls.defaults.get(scenario, {}).get("batch_norm", "shared") != "shared"
+    parts = {**({"past batch norms": "(N - 1) * V"} if own_norms else {}), **cls.keeps[scenario]}
+    return {part: _in_letters(method, text) for part, text in parts.items()}
+
+
+# (method, scenario) -> what is kept, part by part, by the names of `Method.retained`.
+KEPT = {place: _kept(*place) for place in _places() if place[1] in METHODS[place[0]].keeps}
+# (method, scenario) -> the paper's formula as printed, and as an expression. Naive and Cumulative have none.
+FORMULAS = {
+    (method, kind): (printed, _in_letters(method, as_expression(printed.replace("M x N", "X"))))
+    for method, kind in _places()
+    if (printed := METHODS[method].paper_memory.get(kind))
+}
 
 
 @dataclass(frozen=True)
@@ -158,16 +174,6 @@ def in_bytes(parts: Mapping[str, int]) -> int:
     Built in chapter 9.
     """
     return sum(scalars * BYTES.get(part, FLOAT) for part, scalars in parts.items())
-
-
-def value(text: str, letters: Mapping[str, int]) -> int:
-    """The value of an expression in letters."""
-    return int(eval(_compiled(text), {"__builtins__": {}}, dict(letters)))
-
-
-@cache
-def _compiled(text: str) -> CodeType:
-    return compile(text, "a formula", "eval")
 
 
 def _place(method: str, scenario: str, table: Mapping[tuple[str, str], object]) -> tuple[str, str]:

@@ -478,7 +478,7 @@ def test_the_grid_sets_each_switch_alone_beside_a_default_run(profile, tmp_path,
         assert not several or one in presets
     if profile == "mini":
         assert len(experiments) == 17 and {one.dataset for one in experiments} == {"cifar10"}
-    assert sweep.main("switches", profile, "0", store=str(tmp_path), dry_run=True) == 0
+    assert sweep.main(["switches"], profile, "0", store=str(tmp_path), dry_run=True) == 0
     *listed, summary = capsys.readouterr().out.splitlines()
     assert len(listed) == len(experiments) and f" of {len(experiments)} runs to make" in summary
 

@@ -4,7 +4,7 @@
     loss(x, y, task)      scalar; x [B, C, H, W], y [B] labels over all classes seen
     end_task(task)        centroids, exemplars, importances; the net is in eval mode
     scores(x, task)       [B, classes seen], or [B, classes of the task] when the task is known
-    retained()            the tensors kept between tasks, by name (and `formula()`, what the paper counts instead)
+    retained()            the tensors kept between tasks, by name; `keeps` declares the same as arithmetic
 
 A method that changes the stream overrides `batches`, one that changes the step overrides `step`. Everything kept must be a
 parameter, a buffer or a submodule registered by `begin_task`, so that `state_dict()` is complete: an interrupted run is rebuilt
@@ -23,6 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from cmlib import formulas
 from cmlib.errors import OptionError, check_name
 from cmlib.nets import Backbone, make_backbone, make_head
 from cmlib.scenario import pick
@@ -127,6 +128,8 @@ class Method(nn.Module):
     options: ClassVar[dict[str, Option]] = {}  # its own options
     defaults: ClassVar[dict[str, dict[str, Any]]] = {}  # by scenario: other defaults of common options
     batch_norms: ClassVar[tuple[str, ...]] = ("shared", "private", "stats")  # the kinds it works with (TIL)
+    keeps: ClassVar[dict[str, Mapping[str, str]]] = {}  # by scenario: what `retained` holds, counted in the letters of `formulas`
+    paper_memory: ClassVar[dict[str, str]] = {}  # by scenario: the paper's formula, as printed
     recordable: bool = True  # a step is the same sequence of operations each time, without a look at a value
     revision: ClassVar[int] = 1  # raised when its numbers change
 
@@ -195,7 +198,8 @@ class Method(nn.Module):
 
     def formula(self) -> tuple[str, int] | None:
         """The paper's formula for the memory (section 5.1) and its value in scalars; None where it gives none."""
-        return None
+        printed = self.paper_memory.get(self.kind)
+        return (printed, formulas.value(formulas.as_expression(printed), self.sizes())) if printed else None
 
     # -- what a method may change -----------------------------------------------------------------------------------------
 
@@ -232,11 +236,12 @@ class Method(nn.Module):
         self.past = copy.deepcopy(parts).eval().requires_grad_(False)
 
     def sizes(self) -> dict[str, int]:
-        """What the paper's memory formulas are made of: N tasks, P parameters, I scalars an image, D features."""
+        """The paper's letters: N tasks, T classes, P parameters, I scalars an image, D and E features, M exemplars."""
         network = [*self.backbone.parameters(), *self.trunk.parameters(), *self.heads.parameters()]
-        image = self.scenario.tasks[0].x[0].numel()
-        P = sum(parameter.numel() for parameter in network)
-        return {"N": self.scenario.n_tasks, "P": P, "I": image, "D": self.backbone.out_features}
+        sizes = {"N": self.scenario.n_tasks, "T": len(self.scenario.class_names), "P": sum(one.numel() for one in network)}
+        sizes |= {"I": self.scenario.tasks[0].x[0].numel(), "D": self.backbone.out_features}
+        a_class = self.option.get("exemplars_per_class", 0) * self.scenario.classes_per_task
+        return sizes | {"E": self.option.get("embedding_size", 0), "M": self.option.get("memory_size", a_class)}
 
     def cross_entropy(self, logits: Tensor, y: Tensor) -> Tensor:
         """Cross-entropy, whose logits are kept as `batch_scores`. [B, K], [B] -> scalar"""

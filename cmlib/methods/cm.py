@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from cmlib.centroids import DISTANCES, class_centroids, distances, drift, log_probabilities
 from cmlib.methods.base import Method, Option
-from cmlib.methods.rehearsal import MEMORY_OPTIONS, exemplar_formula, kept_exemplars, make_memory, rehearsal_batches
+from cmlib.methods.rehearsal import IMAGES, MEMORY_OPTIONS, PAPER_MEMORY, kept_exemplars, make_memory, rehearsal_batches
 from cmlib.nets import Backbone, make_head
 from cmlib.projectors import PROJECTORS, make_projector, merge, merge_centroids, merged_log_probabilities
 from cmlib.randomness import seeded
@@ -40,6 +40,11 @@ class CentroidsMatching(Method):
     """Centroids Matching, in both scenarios."""
 
     options = OPTIONS
+    keeps = {
+        "til": {"centroids": "E * k * N"},
+        "cil": {"centroids": "E * k * N", "projectors": "(N > 1) * N * Q", **IMAGES},
+    }
+    paper_memory = {"til": "E x T", "cil": PAPER_MEMORY}
     shares_hidden_layer = False
 
     def __init__(self, options: Mapping[str, Any], scenario: Scenario, backbone: Backbone | None = None) -> None:
@@ -96,12 +101,6 @@ class CentroidsMatching(Method):
             kept["projectors"] = list(self.projectors.parameters())
             kept |= kept_exemplars(self.memory)
         return kept
-
-    def formula(self) -> tuple[str, int]:
-        """TIL: features of an embedding x classes. CIL: a rehearsal method."""
-        if self.kind == "cil":
-            return exemplar_formula(self)
-        return "E x T", self.size * len(self.scenario.class_names)
 
     def batches(self, task: Task, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
         """TIL: the current task's images. CIL: shared with exemplars of the past tasks."""

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from cmlib.memory import StreamMemory
 from cmlib.methods.base import Method, Option, register
+from cmlib.methods.rehearsal import IMAGES, PAPER_MEMORY
 from cmlib.nets import Backbone
 from cmlib.randomness import generator
 from cmlib.scenario import Scenario, Task, augment, draw_crops
@@ -35,6 +36,7 @@ class PrototypeEvolution(Method):
     title = "CoPE"
     summary = "classify by the nearest prototype; prototypes follow the embedding along one pass over a stream"
     source = "De Lange and Tuytelaars (2021)"
+    keeps, paper_memory = {"cil": {"prototypes": "D * k * N", **IMAGES}}, {"cil": PAPER_MEMORY}
     scenarios = ("cil",)
     options = {
         "exemplars_per_class": Option(300, "most exemplars of a class", int, low=1),
@@ -107,11 +109,6 @@ class PrototypeEvolution(Method):
         filled = self.memory.y >= 0
         kept = {"exemplars": [self.memory.x[filled]], "labels": [self.memory.y[filled]]}
         return {"prototypes": [self.prototypes[self.known]], **kept}
-
-    def formula(self) -> tuple[str, int]:
-        """Images x exemplars x tasks, with M the exemplars of a task's classes."""
-        sizes, a_task = self.sizes(), self.option["exemplars_per_class"] * self.scenario.classes_per_task
-        return "I x M x N", sizes["I"] * a_task * sizes["N"]
 
     # -- the stream -------------------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from cmlib.formulas import in_both
 from cmlib.methods.base import NORM_OPTIONS, Method, Option, register
 from cmlib.scenario import Task
 
@@ -23,6 +24,7 @@ class Cumulative(Method):
     title = "Cumulative"
     summary = "train on all tasks so far at once: the upper bound"
     source = "paper, section 5.1"
+    keeps = in_both({"training images": "I * X", "labels": "X"})
     options = {
         "batch_split": Option(
             "union", "union: batches of the shuffled union; each: a whole batch of every task", choices=("union", "each")

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from cmlib.centroids import safe_norm
 from cmlib.methods.base import Method, Option, register
-from cmlib.methods.rehearsal import kept_exemplars, make_task_memory, rows_by_task
+from cmlib.methods.rehearsal import IMAGES, kept_exemplars, make_task_memory, rows_by_task
 from cmlib.nets import BATCH_NORMS, Backbone
 from cmlib.scenario import Scenario, Task
 
@@ -30,6 +30,7 @@ class EmbeddingRegularization(Method):
     title = "EmR"
     summary = "keep the backbone's features of past tasks' images where they were"
     source = "Pomponi et al. (2020)"
+    keeps, paper_memory = {"til": {**IMAGES, "features": "D * X"}}, {"til": "(D + I) x M x N"}
     scenarios = ("til",)
     options = {
         "memory_size": Option(200, "images kept a task", int, low=1),
@@ -73,11 +74,6 @@ class EmbeddingRegularization(Method):
     def retained(self) -> dict[str, list[Tensor]]:
         """Images, labels and features."""
         return super().retained() | kept_exemplars(self.memory) | {"features": [self.memory.features]}
-
-    def formula(self) -> tuple[str, int]:
-        """(Features + image) x exemplars x tasks."""
-        sizes = self.sizes()
-        return "(D + I) x M x N", (sizes["D"] + sizes["I"]) * self.option["memory_size"] * sizes["N"]
 
 
 def feature_distance(features: Tensor, kept: Tensor) -> Tensor:

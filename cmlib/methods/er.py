@@ -14,8 +14,9 @@ from typing import Any
 
 from torch import Tensor
 
+from cmlib.formulas import in_both
 from cmlib.methods.base import NORM_OPTIONS, Method, register
-from cmlib.methods.rehearsal import MEMORY_OPTIONS, exemplar_formula, kept_exemplars, make_memory, rehearsal_batches
+from cmlib.methods.rehearsal import IMAGES, MEMORY_OPTIONS, PAPER_MEMORY, kept_exemplars, make_memory, rehearsal_batches
 from cmlib.nets import Backbone
 from cmlib.scenario import Scenario, Task
 
@@ -27,6 +28,7 @@ class ExperienceReplay(Method):
     title = "ER"
     summary = "mix exemplars of past tasks into every batch"
     source = "Chaudhry et al. (2019)"
+    keeps, paper_memory = in_both(IMAGES), in_both(PAPER_MEMORY)
     options = {**MEMORY_OPTIONS, **NORM_OPTIONS}
     defaults = {"cil": {"batch_split": "half"}}
 
@@ -51,7 +53,3 @@ class ExperienceReplay(Method):
     def retained(self) -> dict[str, list[Tensor]]:
         """The exemplars and their labels."""
         return super().retained() | kept_exemplars(self.memory)
-
-    def formula(self) -> tuple[str, int]:
-        """Images x exemplars x tasks, though the memory is shared by the tasks."""
-        return exemplar_formula(self)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
+from cmlib.formulas import in_both
 from cmlib.methods.base import Method, Option, flat, flat_gradient, register
 from cmlib.scenario import Task
 
@@ -31,6 +32,8 @@ class EWC(Method):
     title = "EWC"
     summary = "hold each weight where it was, by its importance for each past task"
     source = "Kirkpatrick et al. (2017)"
+    keeps = in_both({"past weights": "A", "importances": "A"})
+    paper_memory = in_both("N x P")
     options = EWC_OPTIONS
 
     def begin_task(self, task: Task) -> None:
@@ -62,11 +65,6 @@ class EWC(Method):
         """Weights and importances of each past task."""
         kept = [self.kept(i) for i in range(len(self.heads))]
         return {**super().retained(), "past weights": [w for w, _ in kept], "importances": [f for _, f in kept]}
-
-    def formula(self) -> tuple[str, int]:
-        """Parameters of the network x tasks."""
-        sizes = self.sizes()
-        return "N x P", sizes["N"] * sizes["P"]
 
 
 def consolidated(method: Method) -> list[nn.Parameter]:

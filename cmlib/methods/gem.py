@@ -20,8 +20,9 @@ from scipy.linalg import cholesky, solve_triangular
 from scipy.optimize import nnls
 from torch import Tensor, nn
 
+from cmlib.formulas import in_both
 from cmlib.methods.base import Method, Option, flat, flat_gradient, register, zero_or
-from cmlib.methods.rehearsal import exemplar_formula, kept_exemplars, make_task_memory, rows_by_task
+from cmlib.methods.rehearsal import IMAGES, PAPER_MEMORY, kept_exemplars, make_task_memory, rows_by_task
 from cmlib.nets import Backbone
 from cmlib.scenario import Scenario, Task
 
@@ -35,6 +36,7 @@ class GradientEpisodicMemory(Method):
     title = "GEM"
     summary = "project each gradient so that no past task's loss rises on its exemplars"
     source = "Lopez-Paz and Ranzato (2017)"
+    keeps, paper_memory = in_both(IMAGES), in_both(PAPER_MEMORY)
     recordable = False  # whether a gradient is projected depends on its value
     options = {
         "memory_size": Option(500, "exemplars a task", int, low=1),
@@ -91,10 +93,6 @@ class GradientEpisodicMemory(Method):
     def retained(self) -> dict[str, list[Tensor]]:
         """The exemplars and their labels."""
         return super().retained() | kept_exemplars(self.memory)
-
-    def formula(self) -> tuple[str, int]:
-        """Images x exemplars x tasks."""
-        return exemplar_formula(self)
 
 
 def project(g: Tensor, G: Tensor, margin: float = 0.5, ridge: float = RIDGE) -> Tensor:

@@ -5,6 +5,7 @@ Keeps nothing. Source: the paper, section 5.1, "Baselines".
 
 from __future__ import annotations
 
+from cmlib.formulas import in_both
 from cmlib.methods.base import Method, register
 
 
@@ -15,3 +16,4 @@ class Naive(Method):
     title = "Naive"
     summary = "train on each task in turn, nothing against forgetting: the lower bound"
     source = "paper, section 5.1"
+    keeps = in_both({})

@@ -11,6 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from cmlib.formulas import in_both
 from cmlib.methods.base import Method, Option, flat, register
 from cmlib.methods.ewc import EWC_OPTIONS, consolidated, fisher, penalty
 from cmlib.scenario import Task
@@ -23,6 +24,8 @@ class OnlineEWC(Method):
     title = "OEWC"
     summary = "as EWC, with one running importance for all past tasks"
     source = "Schwarz et al. (2018)"
+    keeps = in_both({"past weights": "W", "importances": "W"})
+    paper_memory = in_both("P")
     options = {**EWC_OPTIONS, "decay": Option(1.0, "how much of the importance so far a new task leaves", float, low=0, high=1)}
 
     weights: Tensor  # [P], after the last task
@@ -51,7 +54,3 @@ class OnlineEWC(Method):
     def retained(self) -> dict[str, list[Tensor]]:
         """One set of weights and importances."""
         return {**super().retained(), "past weights": [self.weights], "importances": [self.importance]}
-
-    def formula(self) -> tuple[str, int]:
-        """Parameters of the network."""
-        return "P", self.sizes()["P"]

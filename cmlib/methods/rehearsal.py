@@ -13,6 +13,8 @@ from cmlib.memory import KINDS, ExemplarMemory
 from cmlib.methods.base import Method, Option, parts_by_task
 from cmlib.scenario import Task
 
+IMAGES = {"exemplars": "I * X", "labels": "X"}  # what a memory of exemplars keeps, as `kept_exemplars` gives it
+PAPER_MEMORY = "I x M x N"
 SPLITS = ("tasks", "half", "equal_steps", "double")
 
 MEMORY_OPTIONS = {
@@ -68,9 +70,3 @@ def make_task_memory(method: Method) -> ExemplarMemory:
     """A memory of `memory_size` exemplars for every task."""
     scenario = method.scenario
     return make_memory({**method.option, "memory_kind": "per_task"}, len(scenario.class_names), scenario.n_tasks)
-
-
-def exemplar_formula(method: Method) -> tuple[str, int]:
-    """The paper's memory of rehearsal: scalars of an image x exemplars x tasks (section 5.1)."""
-    sizes = method.sizes()
-    return "I x M x N", sizes["I"] * method.option["memory_size"] * sizes["N"]

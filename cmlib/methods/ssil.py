@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from cmlib.methods.base import NORM_OPTIONS, Method, Option, register
-from cmlib.methods.rehearsal import MEMORY_OPTIONS, exemplar_formula, kept_exemplars, make_memory, rehearsal_batches
+from cmlib.methods.rehearsal import IMAGES, MEMORY_OPTIONS, PAPER_MEMORY, kept_exemplars, make_memory, rehearsal_batches
 from cmlib.nets import Backbone
 from cmlib.scenario import Scenario, Task
 
@@ -31,6 +31,7 @@ class SeparatedSoftmax(Method):
     title = "SS-IL"
     summary = "rehearsal in which new and old classes never compete in one softmax"
     source = "Ahn et al. (2021)"
+    keeps, paper_memory = {"cil": IMAGES}, {"cil": PAPER_MEMORY}
     scenarios = ("cil",)
     options = {
         **MEMORY_OPTIONS,
@@ -76,10 +77,6 @@ class SeparatedSoftmax(Method):
     def retained(self) -> dict[str, list[Tensor]]:
         """The exemplars and their labels."""
         return super().retained() | kept_exemplars(self.memory)
-
-    def formula(self) -> tuple[str, int]:
-        """Images x exemplars x tasks, though the memory is shared by the tasks."""
-        return exemplar_formula(self)
 
 
 def separated_cross_entropy(logits: Tensor, y: Tensor, first_new: int) -> Tensor:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from cmlib import datasets, nets, projectors, runfile
+from cmlib import datasets, formulas, nets, projectors, runfile
 from cmlib.datasets import ImageData
 from cmlib.errors import CmlibError
 from cmlib.experiment import Experiment
@@ -148,66 +148,51 @@ class Kept:
         shares = [(quota(o["memory_size"], list(range(len(task)))), task) for task in tasks if task]
         return sum(min(share[label], n) for share, task in shares for label, n in enumerate(task))
 
-    def norms(self) -> dict[str, int]:
-        """Scalars of past tasks' batch norms: mean and variance of each channel, and scale and shift where these are private."""
-        kind = self.experiment.options["batch_norm"]
-        if kind == "shared":
-            return {}
-        return {"past batch norms": (self.heads - 1) * _norm_channels() * (2 if kind == "stats" else 4)}
+    def images(self) -> int:
+        """Images kept: all training images so far, or the exemplars."""
+        if "exemplars" not in self.declared():  # Cumulative keeps them all
+            return sum(self.sizes.rows[: self.heads])
+        if self.experiment.method == "cope":
+            a_class = self.experiment.options["exemplars_per_class"]
+            return sum(min(a_class, rows) for task in self.sizes.train for rows in task)
+        return self.exemplars()
+
+    def declared(self) -> Mapping[str, str]:
+        """What the method says that it keeps, in letters."""
+        return METHODS[self.experiment.method].keeps[self.experiment.scenario]
+
+    def letters(self) -> dict[str, int]:
+        """The values of the letters of `formulas`, and V: scalars of a task's own batch norms."""
+        o, k = self.experiment.options, len(self.sizes.train[0])
+        kind, own = o["batch_norm"], o.get("centroids_merging", "shared")
+        kinds = [o["merging"], *({"shared": [], "own": [o["merging"]]}.get(own, [own]))] if "merging" in o else []
+        weights = [self.consolidated(heads) for heads in range(1, self.heads + 1)]
+        return {
+            **{"N": self.heads, "k": k, "I": self.sizes.image, "D": nets.FEATURES, "E": o.get("embedding_size", 0)},
+            "X": self.images(),
+            "W": weights[-1],
+            "A": sum(weights),
+            "Q": sum(_projector(one, o["embedding_size"]) for one in kinds),
+            "V": _norm_channels() * (2 if kind == "stats" else 4),  # mean and variance, and with private norms scale and shift
+        }
 
     def scalars(self) -> dict[str, int] | None:
-        """Scalars by what they are, as in the result file; None for a method that is not known here."""
-        o, method, image = self.experiment.options, self.experiment.method, self.sizes.image
-        if method in ("naive", "cumulative", "ewc", "oewc"):
-            return {**self.norms(), **self._weights()}
-        if method == "cope":
-            n = sum(min(o["exemplars_per_class"], rows) for task in self.sizes.train for rows in task)
-            classes = sum(map(len, self.sizes.train))
-            return {"prototypes": classes * nets.FEATURES, "exemplars": n * image, "labels": n}
-        if method not in ("cm", "er", "ssil", "gem", "emr"):
+        """Scalars by what they are, as in the result file; None for a method that does not declare what it keeps."""
+        if self.experiment.scenario not in METHODS[self.experiment.method].keeps:
             return None
-        kept = self._centroids() if method == "cm" else {}
-        if method != "cm" or self.experiment.scenario == "cil":
-            kept |= {"exemplars": self.exemplars() * image, "labels": self.exemplars()}
-        return {**self.norms(), **kept, **({"features": self.exemplars() * nets.FEATURES} if method == "emr" else {})}
+        own_norms = self.experiment.options["batch_norm"] != "shared"
+        parts = {**({"past batch norms": "(N - 1) * V"} if own_norms else {}), **self.declared()}
+        return {part: formulas.value(text, self.letters()) for part, text in parts.items()}
 
-    def _weights(self) -> dict[str, int]:
-        method, rows = self.experiment.method, sum(self.sizes.rows[: self.heads])
-        if method == "cumulative":
-            return {"training images": rows * self.sizes.image, "labels": rows}
-        if method == "naive":
+    def formula(self) -> dict[str, Any]:
+        """The paper's formula with its value, as in the result file; nothing where the paper gives none."""
+        e, o, k = self.experiment, self.experiment.options, len(self.sizes.train[0])
+        printed = METHODS[e.method].paper_memory.get(e.scenario)
+        if not printed:
             return {}
-        kept = range(1, self.heads + 1) if method == "ewc" else [self.heads]
-        n = sum(map(self.consolidated, kept))
-        return {"past weights": n, "importances": n}
-
-    def _centroids(self) -> dict[str, int]:
-        o = self.experiment.options
-        kept = {"centroids": sum(map(len, self.sizes.train[: self.heads])) * o["embedding_size"]}
-        if self.experiment.scenario == "til":
-            return kept
-        own = {"shared": [], "own": [o["merging"]]}.get(o["centroids_merging"], [o["centroids_merging"]])
-        kinds = [o["merging"], *own]
-        sizes = [_projector(kind, o["embedding_size"]) for kind in kinds] if self.heads > 1 else []
-        return {**kept, "projectors": self.heads * sum(sizes)}
-
-    def formula(self) -> dict[str, Any] | None:
-        """The paper's formula with its value, as in the result file; None for a method that is not known here."""
-        e, o, image, N = self.experiment, self.experiment.options, self.sizes.image, self.experiment.n_tasks
-        P, k = self.network()[0], len(self.sizes.train[0])
-        rehearsal = ("I x M x N", image * o.get("memory_size", 0) * N)
-        table: dict[str, tuple[str, int] | None] = {
-            "naive": None,
-            "cumulative": None,
-            "ewc": ("N x P", N * P),
-            "oewc": ("P", P),
-            "emr": ("(D + I) x M x N", (nets.FEATURES + image) * o.get("memory_size", 0) * N),
-            "cope": ("I x M x N", image * o.get("exemplars_per_class", 0) * k * N),
-            "cm": rehearsal if e.scenario == "cil" else ("E x T", o.get("embedding_size", 0) * k * N),
-            **dict.fromkeys(("er", "ssil", "gem"), rehearsal),
-        }
-        value = table.get(e.method)
-        return None if e.method not in table else {"text": value[0], "scalars": value[1]} if value else {}
+        letters = {"N": e.n_tasks, "T": k * e.n_tasks, "P": self.network()[0], "I": self.sizes.image, "D": nets.FEATURES}
+        letters |= {"E": o.get("embedding_size", 0), "M": o.get("memory_size", o.get("exemplars_per_class", 0) * k)}
+        return {"text": printed, "scalars": formulas.value(formulas.as_expression(printed), letters)}
 
 
 # -- result files ---------------------------------------------------------------------------------------------------------
@@ -370,5 +355,5 @@ def _memory_problems(run: Run, kept: Kept) -> Iterator[str]:
     if "exemplars" in held and held["exemplars"] != held.get("labels", 0) * kept.sizes.image:
         yield f"retained: {held['exemplars']} scalars of exemplars are not {held.get('labels', 0)} images"
     formula = kept.formula()
-    if run.formula and formula is not None and run.formula != formula:
+    if run.formula and run.formula != formula:
         yield f"formula is {run.formula}; {formula} is expected"
