@@ -26,7 +26,7 @@ test: env
 ## test-numbers    compare losses and steps as other CPUs compute them
 ## test-faults     kill and resume, bad input
 ## test-browser    look at the built site in Chromium
-## test-cpus       units and engines under other instruction sets and numbers of threads (an hour; not in `make test`)
+## test-cpus       units and engines under other instruction sets and two threads (half an hour; not in `make test`)
 TESTS := test-units test-notebooks test-book test-engines test-numbers test-faults test-browser test-cpus
 $(TESTS): env
 	@$(PARTS) $(@:test-%=%)

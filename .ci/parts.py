@@ -43,6 +43,8 @@ CONFIGURATIONS = {
     "two threads": {"CMLIB_TEST_THREADS": "2"},
 }
 SHORT = ("ATen default", "two threads")  # of the numbers alone, in every `make test`
+LEVELS = ("DEFAULT", "AVX2", "AVX512")  # of instruction sets, as torch names what this CPU has
+LIMITS = {"oneDNN AVX2": "AVX2", "oneDNN AVX-512": "AVX512", "ATen AVX2": "AVX2"}  # change nothing where the CPU has no more
 
 
 @dataclass
@@ -154,7 +156,25 @@ def numbers() -> list[Result]:
 
 
 def cpus() -> list[Result]:
-    return configurations(CONFIGURATIONS, (UNITS, *SPREAD), ("engines", *SPREAD))
+    """Units and engines in every configuration that is another one than `make test` runs them in, on this CPU."""
+    level = highest_level()
+    others = [name for name in CONFIGURATIONS if name != "one thread" and not is_no_limit(name, level)]
+    print(f"this CPU: {level}; as in `make test`: {', '.join(name for name in CONFIGURATIONS if name not in others)}", flush=True)
+    return configurations(others, (UNITS, *SPREAD), ("engines", *SPREAD))
+
+
+def highest_level() -> str:
+    """The instruction set that torch would use on this CPU."""
+    code = "import torch; print(torch.backends.cpu.get_cpu_capability())"
+    clean = {name: value for name, value in os.environ.items() if name != "ATEN_CPU_CAPABILITY"}
+    return subprocess.run([sys.executable, "-c", code], env=clean, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def is_no_limit(name: str, level: str) -> bool:
+    """Whether a configuration allows all that a CPU of this level has."""
+    if name not in LIMITS or level not in LEVELS:
+        return False
+    return LEVELS.index(level) <= LEVELS.index(LIMITS[name])
 
 
 def configurations(names: Iterable[str], *runs: tuple[str, ...]) -> list[Result]:

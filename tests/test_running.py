@@ -83,25 +83,44 @@ def test_tests_that_start_programs_have_more_time(request):
 # -- other CPUs -----------------------------------------------------------------------------------------------------------
 
 
-def test_configurations_are_run_one_by_one_and_listed(monkeypatch, capsys):
+ISA = [("ONEDNN_MAX_CPU_ISA", name) for name in ("SSE41", "AVX2", "AVX512_CORE")]
+ATEN = [("ATEN_CPU_CAPABILITY", "default"), ("ATEN_CPU_CAPABILITY", "avx2")]
+TWO = ("CMLIB_TEST_THREADS", "2")
+
+
+@pytest.mark.parametrize(
+    ("level", "wanted"),
+    [("AVX512", [*ISA[:2], *ATEN, TWO]), ("AVX2", [ISA[0], ATEN[0], TWO]), ("VSX", [*ISA, *ATEN, TWO])],
+)
+def test_configurations_are_run_one_by_one_and_listed(monkeypatch, capsys, level, wanted):
+    """Those that are another one than `make test` runs in: a limit above all that the CPU has is none."""
     script, calls = parts(), []
 
     def pytest_of(*words, **variables):
         calls.append((words[2], variables))
-        return script.Result("FAILED" if variables == {"ATEN_CPU_CAPABILITY": "avx2"} else "passed", (10, 0, 1))
+        return script.Result("FAILED" if variables == {"ATEN_CPU_CAPABILITY": "default"} else "passed", (10, 0, 1))
 
     monkeypatch.setattr(script, "pytest", pytest_of)
+    monkeypatch.setattr(script, "highest_level", lambda: level)
     assert script.main(["cpus"]) == 1
-    assert len(calls) == 2 * 7 and [what for what, _ in calls[:2]] == [script.UNITS, "engines"]
-    wanted = [("ONEDNN_MAX_CPU_ISA", name) for name in ("SSE41", "AVX2", "AVX512_CORE")]
-    wanted += [("ATEN_CPU_CAPABILITY", "default"), ("ATEN_CPU_CAPABILITY", "avx2")]
-    wanted += [("CMLIB_TEST_THREADS", "1"), ("CMLIB_TEST_THREADS", "2")]
+    assert [what for what, _ in calls] == [script.UNITS, "engines"] * len(wanted)
     assert [next(iter(variables.items())) for _, variables in calls[::2]] == wanted
-    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert ["oneDNN", "AVX2", "passed", "20", "tests", "0", "s"] in lines
-    assert ["ATen", "AVX2", "FAILED", "20", "tests", "0", "s"] in lines
+    out = capsys.readouterr().out
+    lines = [line.split() for line in out.splitlines()]
+    assert ["two", "threads", "passed", "20", "tests", "0", "s"] in lines
+    assert ["ATen", "default", "FAILED", "20", "tests", "0", "s"] in lines and f"this CPU: {level}; as in `make test`: " in out
     calls.clear()
-    assert script.main(["numbers"]) == 0 and [what for what, _ in calls] == ["numbers"] * 2
+    assert script.main(["numbers"]) == 1 and [what for what, _ in calls] == ["numbers"] * 2
+
+
+def test_the_level_is_that_of_the_cpu_whatever_the_limit(monkeypatch):
+    import torch
+
+    script = parts()
+    if "ATEN_CPU_CAPABILITY" not in os.environ:
+        assert script.highest_level() == torch.backends.cpu.get_cpu_capability()
+    monkeypatch.setenv("ATEN_CPU_CAPABILITY", "default")
+    assert script.highest_level() in (*script.LEVELS, "NO AVX", "VSX", "Z VECTOR") and script.highest_level() != "DEFAULT"
 
 
 def test_the_variables_reach_torch():
