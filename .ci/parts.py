@@ -22,6 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).absolute().parent
 SOURCES = ["cmlib", "tests", "book", ".ci"]
+SCRIPTS = ["cmlib/plots/assets", "book/_static/playground"]
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 NO_BROWSER = "browser tests skipped: no Chromium"
 NONE_COLLECTED = 5
@@ -126,6 +127,11 @@ def lint() -> list[Result]:
         command(python, "-m", "mypy"),
         command(str(BIN / "lint-imports")),
     ]
+    if shutil.which("node"):
+        scripts = sorted(str(path.relative_to(ROOT)) for folder in SCRIPTS for path in (ROOT / folder).glob("*.js"))
+        done += [command("node", "--check", script) for script in scripts]
+    else:
+        print("scripts of pages not checked: no node", flush=True)
     if notebooks:
         clean = ["-o", "-c", "--preserve-cell-metadata-field", "tags"]
         done += [command(str(BIN / "nb-clean"), "check", *clean, *notebooks)]

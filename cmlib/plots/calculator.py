@@ -16,7 +16,7 @@ from cmlib import footprint
 from cmlib.errors import OptionError, check_name
 from cmlib.footprint import Setting
 from cmlib.methods import METHODS
-from cmlib.plots.fragment import Fragment, unique_id
+from cmlib.plots.fragment import Fragment, asset, unique_id
 
 LOW, HIGH = 2, 10  # the axis goes from ten to the power of LOW to that of HIGH
 IMAGES = (("8 × 8 × 1", 64, 1), ("28 × 28 × 1", 784, 1), ("32 × 32 × 3", 3072, 3), ("64 × 64 × 3", 12_288, 3),
@@ -35,65 +35,6 @@ KINDS = {"til": "TIL", "cil": "CIL"}
 COUNTS = {"formula": "the paper's formula", "kept": "with hidden costs", "bytes": "with hidden costs, in bytes"}
 COLOURS = {"ewc": "#757575", "oewc": "#8594b8", "er": "#b8440b", "gem": "#217f78", "emr": "#8a7f12", "ssil": "#a33ba7",
            "cope": "#d63fd6", "cm": "#3a4eff"}  # fmt: skip
-
-_CSS = """
-.cm-calc{--cm-ink:#444;--cm-edge:#888;--cm-track:#88888826;max-width:38rem;margin:1em auto;color:var(--cm-ink)}
-html[data-theme=dark] .cm-calc,html[theme=dark] .cm-calc,body[data-jp-theme-light=false] .cm-calc
-{--cm-ink:#d0d0d0;--cm-edge:#999;--cm-track:#d0d0d022}
-.cm-calc .cm-in{display:grid;grid-template-columns:repeat(auto-fit,minmax(14rem,1fr));gap:.2em 1.4em;margin-bottom:.6em}
-.cm-calc fieldset{border:0;padding:0;margin:.2em 0;display:flex;flex-wrap:wrap;gap:.1em 1.2em;grid-column:1/-1}
-.cm-calc legend{float:left;padding:0;margin:0 .8em 0 0;font-size:1em;font-weight:600;width:auto;line-height:2rem}
-.cm-calc label{font-size:.9em;cursor:pointer;line-height:2rem}
-.cm-calc .cm-slide{display:flex;flex-wrap:wrap;justify-content:space-between;align-items:baseline;line-height:1.4}
-.cm-calc .cm-slide input{flex-basis:100%;min-width:0;height:2rem;accent-color:#3a4eff}
-.cm-calc output{font-weight:600;font-variant-numeric:tabular-nums}
-.cm-calc ul{list-style:none;margin:0;padding:0}
-.cm-calc li{display:grid;grid-template-columns:4em 1fr 6.6em;gap:.5em;align-items:center;margin:.25em 0;padding:0;line-height:1.3}
-.cm-calc .cm-track{position:relative;height:1.1em;background:var(--cm-track);border-radius:2px}
-.cm-calc .cm-bar{position:absolute;left:0;top:0;bottom:0;border-radius:2px}
-.cm-calc .cm-mark{position:absolute;top:-.15em;bottom:-.15em;width:3px;margin-left:-1px;background:var(--cm-ink)}
-.cm-calc .cm-value{text-align:right;font-size:.9em;font-variant-numeric:tabular-nums;white-space:nowrap}
-.cm-calc .cm-scale{display:grid;grid-template-columns:4em 1fr 6.6em;gap:.5em;font-size:1em}
-.cm-calc .cm-ticks{position:relative;height:1.4em;font-size:.8em}
-.cm-calc .cm-ticks span{position:absolute;transform:translateX(-50%)}
-.cm-calc .cm-unit{text-align:right;font-size:.8em}
-.cm-calc .cm-said{margin:.6em 0 0;font-size:.9em;min-height:4.2em}
-.cm-calc input:focus-visible{outline:2px solid #3a4eff;outline-offset:2px}
-@media (prefers-reduced-motion:no-preference){.cm-calc .cm-bar,.cm-calc .cm-mark{transition:width .15s,left .15s}}
-@media screen{.cm-calc [hidden]{display:none!important}}
-@media print{.cm-calc .cm-in{display:none!important}}
-"""
-
-# COUNT maps "method:scenario" to a function of the letters: by the formula, scalars kept, bytes kept, parameters of the heads.
-_SCRIPT = """
-(function(){var box=document.getElementById(ID);if(!box||box.dataset.ready)return;box.dataset.ready="1";
-var COUNT=FUNCTIONS,STEPS=VALUES,BACK=CONSTANTS,NAMES=TITLES;
-function one(s){return box.querySelector(s)}
-function slider(n){return one('input[name="'+n+'"]')}
-function chosen(n){return one('input[data-of="'+n+'"]:checked').value}
-function whole(v){return v.toLocaleString("en-US")}
-function size(v){if(v<1000)return v+" B";var u=["kB","MB","GB","TB"],k=-1;while(v>=1000&&k<3){v/=1000;k++}
-var d=v<10?2:v<100?1:0,p=Math.pow(10,d);return(Math.floor(v*p+.5)/p).toFixed(d)+" "+u[k]}
-function place(v){return 100*Math.max(0,Math.min(1,(Math.log10(Math.max(v,1))-LOW)/(HIGH-LOW)))}
-function draw(){var s={},kind=chosen("kind"),count=chosen("count"),heads=one('input[type=checkbox]'),all=[];
-Object.keys(STEPS).forEach(function(n){var at=+slider(n).value;s[n]=STEPS[n][at][0];
-one('output[data-of="'+n+'"]').textContent=STEPS[n][at][1];slider(n).setAttribute("aria-valuetext",STEPS[n][at][1])});
-var c=BACK[s.image];heads.disabled=count==="formula";
-[].forEach.call(box.querySelectorAll("li"),function(row){
-var f=COUNT[row.dataset.method+":"+kind];row.hidden=!f;if(!f)return;
-var r=f(s.n_tasks,s.classes,s.embedding,s.image,s.shared,s.a_task,c.D,c.B,c.V),more=heads.checked?r[3]:0,
-v=count==="formula"?r[0]:count==="kept"?r[1]+more:r[2]+4*more,t=count==="bytes"?size(v):whole(v);
-row.querySelector(".cm-bar").style.width=place(v)+"%";row.querySelector(".cm-value").textContent=t;
-var mark=row.querySelector(".cm-mark");mark.hidden=count!=="kept";mark.style.left=place(r[0])+"%";
-all.push({m:row.dataset.method,v:v,t:t,f:whole(r[0])})});
-one(".cm-unit").textContent=count==="bytes"?"bytes":"scalars";
-all.sort(function(a,b){return a.v-b.v});var cm=all.filter(function(a){return a.m==="cm"})[0],least=all[0].v<cm.v?all[0]:cm,
-next=all.filter(function(a){return a.m!=="cm"})[0],said=least===cm?"CM keeps the least: "+cm.t+"; the next is "+NAMES[next.m]
-+" with "+next.t+".":NAMES[least.m]+" keeps the least: "+least.t+"; CM keeps "+cm.t+".";
-if(count==="kept")said+=" The formula of CM says "+cm.f+"; thin marks are the formulas.";
-one(".cm-said").textContent=said}
-box.addEventListener("input",draw);box.addEventListener("change",draw);one(".cm-in").hidden=false;draw()})();
-"""
 
 
 class Calculator(Fragment):
@@ -115,7 +56,7 @@ def memory_calculator(label: str = "Memory of each method", scenario: str = "til
     name = unique_id(json.dumps([label, scenario, values]))
     said = html.escape(label)
     body = _controls(name, values, scenario) + _bars(scenario, setting)
-    page = f'<div class="cm-calc" id="{name}" role="group" aria-label="{said}"><style>{_CSS.strip()}</style>{body}'
+    page = f'<div class="cm-calc" id="{name}" role="group" aria-label="{said}"><style>{asset("calculator.css")}</style>{body}'
     return Calculator(f"{page}<script>{_script(name)}</script></div>", label)
 
 
@@ -227,7 +168,7 @@ def _script(name: str) -> str:
         "CONSTANTS": {scalars: footprint.constants(channels) for _, scalars, channels in IMAGES},
         "TITLES": {method: METHODS[method].title for method in COLOURS},
     }
-    script = _SCRIPT.strip()
+    script = asset("calculator.js")
     for word, value in data.items():
         script = script.replace(word, json.dumps(value, ensure_ascii=False), 1)
     script = script.replace("FUNCTIONS", _functions(), 1)

@@ -1,8 +1,10 @@
-"""A piece of HTML that a notebook shows: what players and widgets are, and ids that stay unique on a page."""
+"""A piece of HTML that a notebook shows: what players and widgets are, their styles and scripts, ids unique on a page."""
 
 from __future__ import annotations
 
 import hashlib
+from functools import cache
+from pathlib import Path
 
 _shown: dict[str, int] = {}  # how often each content was shown by this process
 
@@ -21,6 +23,13 @@ class Fragment:
 
     def __repr__(self) -> str:
         return f"[{self.kind}] {self.label}"
+
+
+@cache
+def asset(name: str) -> str:
+    """A style or a script from the folder `assets`, without the comment at its head."""
+    text = Path(__file__).with_name("assets").joinpath(name).read_text(encoding="utf-8")
+    return (text.partition("\n")[2] if text.startswith("//") else text).strip()
 
 
 def unique_id(content: str, prefix: str = "cm-") -> str:

@@ -14,66 +14,11 @@ import numpy as np
 
 from cmlib.errors import OptionError, check_name
 from cmlib.plots import geometry, png
-from cmlib.plots.fragment import Fragment, unique_id
+from cmlib.plots.fragment import Fragment, asset, unique_id
 from cmlib.plots.svg import svg_scatter
 
 MAX_BYTES = 150_000
 CONTROLS = {"seconds": 1.1, "start": "last", "toggle": ""}
-
-_CSS = """
-.cm-player{--cm-ink:#444;--cm-edge:#888;--cm-halo:#fff;max-width:30rem;margin:1em auto;color:var(--cm-ink)}
-html[data-theme=dark] .cm-player,html[theme=dark] .cm-player,body[data-jp-theme-light=false] .cm-player
-{--cm-ink:#d0d0d0;--cm-edge:#999;--cm-halo:#14181e}
-.cm-player figure{margin:0;text-align:left}
-.cm-player svg,.cm-player img{display:block;width:100%;height:auto;background:none!important}
-html[data-theme=dark] .cm-player img,html[theme=dark] .cm-player img{filter:brightness(1.3)}
-.cm-player figcaption{min-height:3em;font-size:.9em;line-height:1.4;margin:.4em 0;text-align:left;color:inherit;font-weight:400}
-.cm-player .cm-bar{display:flex;gap:.6em;align-items:center}
-.cm-player .cm-bar input{flex:1;min-width:0;height:2rem;accent-color:#3a4eff}
-.cm-player button{min-width:5.2em;min-height:2.4rem;font:inherit;color:inherit;background:none;
-border:1px solid var(--cm-edge);border-radius:.4em;cursor:pointer}
-.cm-player .cm-toggle{border:0;padding:0;margin:.4em 0;display:flex;flex-wrap:wrap;gap:.2em 1.2em}
-.cm-player .cm-toggle label{cursor:pointer}
-.cm-player .cm-stage:focus-visible,.cm-player button:focus-visible{outline:2px solid #3a4eff;outline-offset:2px}
-.cm-player .cm-p,.cm-player .cm-q{fill:none;stroke-width:5;stroke-linecap:round}
-.cm-player .cm-q{stroke-width:4.4;stroke-linecap:square}
-.cm-player .cm-v{fill-opacity:.16;stroke:var(--cm-edge);stroke-width:.7}
-.cm-player .cm-h{fill:none;stroke:var(--cm-halo);stroke-width:7;stroke-linecap:round}
-.cm-player .cm-c{fill:none;stroke-width:3.4;stroke-linecap:round}
-.cm-player .cm-l{fill:none;stroke:var(--cm-ink);stroke-width:1.4;stroke-dasharray:3 2}
-.cm-player text{fill:var(--cm-ink);font:13px sans-serif}
-.cm-player .cm-t{paint-order:stroke;stroke:var(--cm-halo);stroke-width:3;stroke-linejoin:round}
-.cm-player .cm-n{text-anchor:middle;font-size:15px}
-.cm-player .cm-e{fill:none;stroke:var(--cm-edge);stroke-width:.5;stroke-dasharray:2 3}
-.cm-player .cm-o{fill:none;stroke:var(--cm-ink);stroke-width:2.5}
-@media screen{.cm-player [hidden]{display:none!important}}
-@media print{.cm-player .cm-bar,.cm-player .cm-toggle{display:none!important}.cm-player{max-width:none}
-.cm-player .cm-stage{display:grid;grid-template-columns:1fr 1fr;gap:1em}
-.cm-player .cm-frame[hidden]{display:block!important}}
-"""
-
-# Arrow keys, Home and End work anywhere in the player; with reduced motion the button goes one step at a time.
-_SCRIPT = """
-(function(){var box=document.getElementById(ID);if(!box||box.dataset.ready)return;box.dataset.ready="1";
-var all=[].slice.call(box.querySelectorAll(".cm-frame")),range=box.querySelector("input[type=range]"),
-button=box.querySelector("button"),count=box.querySelector("output"),radios=box.querySelectorAll("input[type=radio]"),
-still=window.matchMedia&&matchMedia("(prefers-reduced-motion: reduce)").matches,group="0",at=START,timer=null;
-function frames(){return all.filter(function(f){return f.dataset.group===group})}
-function draw(){var list=frames();at=Math.max(0,Math.min(at,list.length-1));
-all.forEach(function(f){f.hidden=f!==list[at]});range.max=list.length-1;range.value=at;
-range.setAttribute("aria-valuetext",list[at].dataset.say);count.textContent=(at+1)+" / "+list.length}
-function stop(){clearInterval(timer);timer=null;button.textContent=still?"Next":"Play"}
-function go(k){stop();at=k;draw()}
-function next(){var n=frames().length;if(still){at=(at+1)%n;draw();return}
-if(timer){stop();return}if(at>=n-1){at=0;draw()}button.textContent="Pause";
-timer=setInterval(function(){at+=1;draw();if(at>=frames().length-1)stop()},PACE)}
-button.addEventListener("click",next);range.addEventListener("input",function(){go(+range.value)});
-[].forEach.call(radios,function(r){r.addEventListener("change",function(){group=r.value;draw()})});
-box.addEventListener("keydown",function(e){if(e.target.type==="radio"||e.altKey||e.ctrlKey||e.metaKey)return;
-var k={ArrowLeft:at-1,ArrowDown:at-1,ArrowRight:at+1,ArrowUp:at+1,Home:0,End:1e6}[e.key];
-if(k===undefined)return;e.preventDefault();e.stopPropagation();go(k)});
-[].forEach.call(box.querySelectorAll(".cm-bar,.cm-toggle"),function(b){b.hidden=false});stop();draw()})();
-"""
 
 
 class Player(Fragment):
@@ -180,11 +125,11 @@ def _page(body: str, names: Sequence[str], label: str, options: Mapping[str, Any
         f'<input type="range" min="0" max="{last}" step="1" value="{start}" aria-label="{said}"><output></output></div>'
     )
     pace = round(1000 * float(options["seconds"]))
-    script = _SCRIPT.replace("ID", json.dumps(name), 1).replace("START", str(start), 1).replace("PACE", str(pace), 1)
+    script = asset("player.js").replace("ID", json.dumps(name), 1).replace("START", str(start), 1).replace("PACE", str(pace), 1)
     stage = f'<div class="cm-stage" role="group" aria-label="{said}" tabindex="0">{body}</div>'
     return (
-        f'<div class="cm-player" id="{name}" role="group" aria-label="{said}"><style>{_CSS.strip()}</style>'
-        f"{toggle}{stage}{bar}<script>{script.strip()}</script></div>"
+        f'<div class="cm-player" id="{name}" role="group" aria-label="{said}"><style>{asset("player.css")}</style>'
+        f"{toggle}{stage}{bar}<script>{script}</script></div>"
     )
 
 

@@ -16,11 +16,10 @@ from numpy.typing import ArrayLike
 
 from cmlib import metrics
 from cmlib.errors import DataError, OptionError, check_name
-from cmlib.plots.fragment import Fragment, unique_id
+from cmlib.plots.fragment import Fragment, asset, unique_id
 from cmlib.plots.geometry import Array, voronoi_cells
 from cmlib.plots.player import MAX_BYTES, Player, player
 from cmlib.plots.style import INK_FROM, accuracy_colours, class_colour
-from cmlib.plots.widget_parts import CSS, EDITOR_SCRIPT, SPACE_SCRIPT
 
 SIZE = 360  # units of a picture's sides
 SCENARIOS = {"til": "TIL: the task is given", "cil": "CIL: the task is not given"}
@@ -45,10 +44,10 @@ def _widget(kind: str, label: str, body: str, script: str, data: Mapping[str, An
         raise OptionError("the label is empty; say what the widget is for")
     facts = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
     name = unique_id("".join([kind, label, body, facts]))
-    filled = script.strip().replace("ID", json.dumps(name), 1).replace("DATA", facts, 1)
+    filled = asset(script).replace("ID", json.dumps(name), 1).replace("DATA", facts, 1)
     start = f'<div class="cm-widget cm-{kind}" id="{name}" role="group" aria-label="{html.escape(label)}">'
     inside = body.replace('name="NAME-', f'name="{name}-')  # radio buttons of one widget belong together
-    page = f"{start}<style>{CSS.strip()}</style>{inside}<script>{filled}</script></div>"
+    page = f"{start}<style>{asset('widgets.css')}</style>{inside}<script>{filled}</script></div>"
     if len(page.encode()) > MAX_BYTES:
         raise OptionError(f"a widget of {len(page.encode()) / 1000:.0f} kB; at most {MAX_BYTES // 1000} kB")
     return Widget(page, label)
@@ -100,7 +99,7 @@ def matrix_editor(presets: Mapping[str, ArrayLike] | None = None, label: str = "
     slide = '<label class="cm-slide" hidden><span></span><input type="range" min="0" max="100" step="1"></label>'
     lower = [[[round(v, 1) for v in row[: i + 1]] for i, row in enumerate(one.tolist())] for one in matrices.values()]
     body = f"{tools}{_grid(R)}{slide}{_measures(R)}{_identity(R)}"
-    return _widget("edit", label, body, EDITOR_SCRIPT, {"start": lower, "n": n, "ink": INK_FROM})
+    return _widget("edit", label, body, "editor.js", {"start": lower, "n": n, "ink": INK_FROM})
 
 
 def _percentages(name: str, values: ArrayLike) -> Array:
@@ -191,7 +190,7 @@ def draggable_space(
         "side": side,
         "size": SIZE,
     }
-    return _widget("drag", label, body, SPACE_SCRIPT, facts)
+    return _widget("drag", label, body, "space.js", facts)
 
 
 def _points(name: str, values: Any, side: float) -> Array:
