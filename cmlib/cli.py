@@ -289,11 +289,11 @@ def doctor(
     from cmlib import store as stores
     from cmlib.experiment import Experiment
 
+    target = machine.choose_device(device)
     folder = Path(store) if store else stores.default_folder()
     stores.Store(folder).check_writable()
     for name, version in machine.versions().items():
         print(f"ok    {name} {version}")
-    target = machine.choose_device(device)
     print(f"ok    device {machine.device_name(target)}, {os.cpu_count()} cores, {torch.get_num_threads()} threads")
     cores = os.cpu_count() or 1
     if torch.get_num_threads() == 1 and cores > 2:

@@ -83,6 +83,7 @@ PRESETS: dict[str, list[Rule]] = {
         ({}, {"augmentation": "resized-crop", "head": "mlp"}),
         ({"scenario": "til", "method": "cm"}, {"batch_norm": "stats"}),
         ({"scenario": "til", "method": "emr"}, {"batch_norm": "shared"}),
+        ({"method": "cm"}, {"drift_sum": "over_t"}),
         ({"scenario": "cil", "method": "cm"}, {"cil_loss": "both"}),
         ({"profile": "paper", "method": "er"}, {"memory_size": 1000}),
         ({"profile": "paper", "method": "er", "dataset": "cifar100"}, {"memory_size": 500}),

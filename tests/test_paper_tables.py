@@ -262,6 +262,9 @@ def test_mean_population_deviation_and_number(tmp_path):
         (Printed(50.0, None), [53.0] * 3, "agrees"),  # three points without a printed deviation
         (Printed(50.0, None), [40.0, 53.1, 66.2], "differs"),
         (Printed(50.0, 3.0), [50.0] * 2, "too few runs"),
+        (Printed(50.0, 3.0), [56.0], "inside (one run)"),
+        (Printed(50.0, 3.0), [43.9], "outside (one run)"),
+        (Printed(50.0, None), [50.0], "too few runs"),
         (Printed(50.0, 3.0), [], "not run yet"),
         (None, [50.0] * 3, "not printed"),
     ],

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from tiny import arrays, tiny_nets
 
 import cmlib as cm
-from cmlib import engine, machine
+from cmlib import engine, loop, machine
 from cmlib.checkpoint import Checkpoint
 from cmlib.errors import OptionError
 from cmlib.experiment import COMMON, Experiment, fresh
@@ -119,9 +119,9 @@ def check(experiment: Experiment | None, cuts: list[float]) -> None:
     try:
         with tiny_nets() as patch:
             patch.setattr(machine, "_git", lambda *_: "")  # asked once a run, and slow
-            for holder, name in [(engine, "train_epoch"), (Checkpoint, "save"), (METHODS[experiment.method], "end_task")]:
+            for holder, name in [(loop, "train_epoch"), (Checkpoint, "save"), (METHODS[experiment.method], "end_task")]:
                 tape.around(patch, holder, name)
-            for holder, name in [(engine, "_measure"), (os, "replace"), (Store, "save"), (Checkpoint, "remove")]:
+            for holder, name in [(loop, "measure"), (os, "replace"), (Store, "save"), (Checkpoint, "remove")]:
                 tape.around(patch, holder, name)
             whole, trained = tape.play(experiment, data, folder / "whole") or (None, None)
             points = len(tape.passed)

@@ -113,7 +113,7 @@ def slow_drift(net, x, y, t, past_features, features_of):
             before, now = net.past["projectors"][i](before), net.projectors[i](now)
         counted = [b for b in range(len(x)) if net.option["drift_samples"] == "batch" or int(y[b]) >= 2 * t]
         means.append(sum(apart(before[b].detach(), now[b]) for b in counted) / len(counted))
-    return sum(means) if net.option["drift_sum"] == "sum" else sum(means) / t
+    return sum(means) / {"sum": 1, "mean": t, "over_t": t + 1}[net.option["drift_sum"]]
 
 
 def slow_loss(net, x, y, task):
@@ -147,6 +147,7 @@ BOTH = [
     {},
     {"drift_weight": "one"},
     {"drift_sum": "sum"},
+    {"drift_sum": "over_t"},
     {"support_chunk": 4},
     {"drift_weight": "one", "drift_sum": "sum", "support_chunk": 3, "distance": "squared"},
 ]

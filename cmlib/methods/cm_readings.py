@@ -37,7 +37,11 @@ READINGS = {
         "merged", "eq. 9 alone, or with each sample's loss in its own task's space (both)", choices=("merged", "both")
     ),
     "drift_weight": Option("lam", "what the drift is multiplied by: lam, or one whenever lam is above 0", choices=("lam", "one")),
-    "drift_sum": Option("mean", "over the past tasks the drift is averaged or summed", choices=("mean", "sum")),
+    "drift_sum": Option(
+        "mean",
+        "over the past tasks of task t the drift is averaged, summed, or summed and divided by t (over_t: eq. 4 to the letter)",
+        choices=("mean", "sum", "over_t"),
+    ),
     "drift_space": Option(
         "own", "own: each past task's space; shared: projected, from the third task on (CIL)", choices=("own", "shared")
     ),
@@ -124,10 +128,10 @@ class Readings(CentroidsMatching):
         return self
 
     def drift_weight(self, tasks: int) -> float:
-        """Lambda, or one; times the past tasks where the drift is their sum."""
+        """Lambda, or one; from the mean over the past tasks to their sum, or to their sum divided by the tasks so far."""
         lam = super().drift_weight(tasks)
         weight = lam if self.option["drift_weight"] == "lam" else float(lam > 0)
-        return weight * tasks if self.option["drift_sum"] == "sum" else weight
+        return weight * {"mean": 1.0, "sum": tasks, "over_t": tasks / (tasks + 1)}[self.option["drift_sum"]]
 
     def cil_drift(self, x: Tensor, y: Tensor, embeddings: Tensor, task: Task) -> Tensor:
         """The drift, in the shared space or of the current task's images alone where that is asked for. -> scalar"""

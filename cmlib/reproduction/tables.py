@@ -31,13 +31,15 @@ from cmlib.store import Run, Store, committed, default_folder, one_copy
 AGREES, DIFFERS, TOO_FEW, STOPPED = "agrees", "differs", "too few runs", "stopped"
 INCONSISTENT, NOT_PRINTED = "paper inconsistent", "not printed"
 OTHER_DATA, OTHER_SCALE = "other data", "other scale"
+INSIDE, OUTSIDE = "inside (one run)", "outside (one run)"  # the paper's mean ± 2 standard deviations
 ENOUGH = 3  # runs, for a verdict on the numbers
 POINT, POINTS_WITHOUT_SPREAD = 1.0, 3.0  # percentage points
 RATIO_SHARE = 0.1  # of the paper's ratio, for times
 
 UNITS = {"percent": "percent", "ratio": "ratios to the first task of Naive"}
 HOW = {
-    "percent": "agrees: within 1 point or 2 standard deviations of the difference; within 3 points where the paper prints none.",
+    "percent": "agrees: within 1 point or 2 standard deviations of the difference; within 3 points where the paper prints none. "
+    "One run decides nothing; it is inside or outside the paper's mean ± 2 standard deviations.",
     "ratio": "agrees: within a tenth of the paper's ratio or 2 standard deviations of the difference.",
 }
 WHAT = "Ours: mean ± standard deviation of the population (divided by n), as the released code computes it; n: runs."
@@ -281,6 +283,8 @@ def verdict(
         return NOT_PRINTED
     if inconsistent:
         return INCONSISTENT
+    if len(values) == 1 and printed.std is not None:
+        return INSIDE if abs(values[0] - printed.mean) <= 2 * printed.std + 1e-9 else OUTSIDE
     if len(values) < ENOUGH:
         return TOO_FEW
     apart = abs(statistics.fmean(values) - printed.mean)
