@@ -119,16 +119,26 @@ FIGURES = """() => [...document.querySelectorAll('.cm-figure img, .cm-player img
 }).filter(Boolean)"""
 
 
+WIDTH = "Math.max(document.documentElement.scrollWidth, document.body.scrollWidth)"
+
+
 @pytest.mark.parametrize("name", PAGES)
-def test_pages_ask_nobody_else_do_not_complain_and_react(browser: Any, site: str, name: str) -> None:
+def test_a_page_is_readable_fits_a_phone_asks_nobody_else_and_reacts(browser: Any, site: str, name: str) -> None:
     with Visit(browser, f"{site}/{name}.html", viewport=DESK, color_scheme="light") as visit:
         visit.page.evaluate("window.scrollTo(0, document.body.scrollHeight)")
         visit.page.wait_for_load_state("networkidle")
         assert len(visit.asked) > 5
         assert [address for address in visit.asked if not address.startswith((site, "data:"))] == []
-        assert visit.page.evaluate("document.documentElement.dataset.theme") == "light"
-        assert visit.page.evaluate(CONTRAST) == []
         assert visit.page.locator("mjx-merror").count() == 0
+        for theme in ("dark", "light"):
+            visit.page.emulate_media(color_scheme=theme)
+            visit.page.wait_for_function(f"document.documentElement.dataset.theme === '{theme}'")
+            assert visit.page.evaluate(CONTRAST) == [], theme
+            assert theme == "light" or visit.page.evaluate(FIGURES) == []
+        visit.page.set_viewport_size(PHONE)
+        visit.page.wait_for_timeout(100)  # formulas are set anew
+        assert visit.page.evaluate(WIDTH) <= PHONE["width"], "it scrolls sideways on a phone"
+        visit.page.set_viewport_size(DESK)
         react_everywhere(visit.page)
         assert visit.complaints == []
 
@@ -294,22 +304,6 @@ def test_a_page_that_works_is_not_complained_about(browser: Any, broken: str) ->
 def test_a_broken_script_is_found(browser: Any, broken: str, k: int) -> None:
     with Visit(browser, f"{broken}/{k + 1}.html", viewport=DESK) as visit, pytest.raises(AssertionError):
         react_everywhere(visit.page)
-
-
-@pytest.mark.parametrize("name", PAGES)
-def test_the_dark_theme_is_readable_and_figures_have_no_light_card(browser: Any, site: str, name: str) -> None:
-    with Visit(browser, f"{site}/{name}.html", viewport=DESK, color_scheme="dark") as visit:
-        assert visit.page.evaluate("document.documentElement.dataset.theme") == "dark"
-        assert visit.page.evaluate(CONTRAST) == []
-        assert visit.page.evaluate(FIGURES) == []
-
-
-@pytest.mark.parametrize("name", PAGES)
-def test_nothing_scrolls_sideways_on_a_phone(browser: Any, site: str, name: str) -> None:
-    with Visit(browser, f"{site}/{name}.html", viewport=PHONE, device_scale_factor=2) as visit:
-        visit.page.wait_for_timeout(300)  # formulas are set
-        width = visit.page.evaluate("Math.max(document.documentElement.scrollWidth, document.body.scrollWidth)")
-        assert width <= PHONE["width"]
 
 
 # --- the player ----------------------------------------------------------------------------------------------------
