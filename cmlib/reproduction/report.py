@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import math
 import os
-import signal
 import statistics
-import threading
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 from joblib import Parallel, delayed
-from tqdm import tqdm
 
 from cmlib.engine import run
 from cmlib.experiment import ENGINES, Experiment
 from cmlib.methods import METHODS
 from cmlib.reproduction import paper, render
 from cmlib.reproduction.paper import Printed
+from cmlib.reproduction.sweep import leave_interrupts
 from cmlib.store import Run, Store, one_copy
 
 NAMES = ("accuracy", "bwt_final")
@@ -43,8 +41,7 @@ def digits_rows(store: Store, seeds: Sequence[int], profile: str = "digits") -> 
 def _run(experiment: Experiment, store: Store, owner: int) -> Run:
     """A run in a worker, which leaves Ctrl-C to its owner and may be killed at any time."""
     if os.getpid() != owner:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        tqdm.set_lock(threading.RLock())  # its usual one is shared between processes and outlives a killed one, with a warning
+        leave_interrupts()
     return run(experiment, store=store)
 
 

@@ -145,10 +145,15 @@ def attempt(experiment: Experiment, store: str, data_root: str | None = None, de
         return BROKEN, one_line(f"{error.__class__.__name__}: {error}")
 
 
-def _begin_worker(owner: int) -> None:
-    """A worker leaves Ctrl-C to the sweep, and ends with it however that ends."""
+def leave_interrupts() -> None:
+    """In a worker: leave Ctrl-C to the owner."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     tqdm.set_lock(threading.RLock())  # its usual lock is shared between processes and outlives a killed one, with a warning
+
+
+def _begin_worker(owner: int) -> None:
+    """A worker leaves Ctrl-C to the sweep, and ends with it however that ends."""
+    leave_interrupts()
 
     def watch() -> None:
         while os.getppid() == owner:
