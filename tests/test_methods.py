@@ -189,7 +189,7 @@ def test_the_preset_text_follows_the_text():
     assert sizes == [one.memory_size for one in ssil] == [1000, 500, 1000] and {one.epochs for one in ssil} == {100}
     assert cm.Experiment("cifar10", "cil", "er", profile="mini", preset="text").memory_size == 100  # of its own scale
     assert cm.Experiment("cifar10", preset="text", head="linear").head == "linear"
-    assert til.variant == "augmentation=resized-crop,batch_norm=stats" and til.but(seed=3).batch_norm == "stats"
+    assert til.variant == "augmentation=resized-crop,batch_norm=stats,drift_sum=over_t" and til.but(seed=3).batch_norm == "stats"
     assert cm.Experiment("cifar10", preset="default") == cm.Experiment("cifar10")
     with pytest.raises(OptionError, match="unknown preset 'txt'; allowed: default, text"):
         cm.Experiment(preset="txt")
