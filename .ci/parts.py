@@ -145,7 +145,7 @@ def units() -> list[Result]:
 
 def stress() -> list[Result]:
     defects = command(sys.executable, "tests/mutants/plant.py")
-    return [pytest("tests", "-m", "slow"), defects, command(sys.executable, "-m", "cmlib.cli", "bench", "ratios", "--json")]
+    return [pytest(*marked("slow")), defects, command(sys.executable, "-m", "cmlib.cli", "bench", "ratios", "--json")]
 
 
 def notebooks() -> list[Result]:
@@ -153,12 +153,12 @@ def notebooks() -> list[Result]:
 
 
 def engines() -> list[Result]:
-    return [pytest("tests", "-m", "engines", *SPREAD)]
+    return [pytest(*marked("engines", *SPREAD))]
 
 
 def numbers() -> list[Result]:
     """The short form of `cpus`: only the tests whose numbers another CPU could change."""
-    return configurations(SHORT, ("numbers", *SPREAD))
+    return configurations(SHORT, marked("numbers", *SPREAD))
 
 
 def cpus() -> list[Result]:
@@ -166,7 +166,7 @@ def cpus() -> list[Result]:
     level = highest_level()
     others = [name for name in CONFIGURATIONS if name != "one thread" and not is_no_limit(name, level)]
     print(f"this CPU: {level}; as in `make test`: {', '.join(name for name in CONFIGURATIONS if name not in others)}", flush=True)
-    return configurations(others, (UNITS, *SPREAD), ("engines", *SPREAD))
+    return configurations(others, ("tests", "-m", UNITS, *SPREAD), marked("engines", *SPREAD))
 
 
 def highest_level() -> str:
@@ -183,20 +183,26 @@ def is_no_limit(name: str, level: str) -> bool:
     return LEVELS.index(level) <= LEVELS.index(LIMITS[name])
 
 
+def marked(marker: str, *options: str) -> tuple[str, ...]:
+    """Words for pytest: the tests of one kind, from the files that hold some, so that the others need not be read."""
+    holds = [path for path in sorted((ROOT / "tests").glob("test_*.py")) if f"mark.{marker}" in path.read_text(encoding="utf-8")]
+    return (*(str(path.relative_to(ROOT)) for path in holds), "-m", marker, *options)
+
+
 def configurations(names: Iterable[str], *runs: tuple[str, ...]) -> list[Result]:
-    """Tests under other instruction sets and numbers of threads; a table of them. runs: a marker, then options of pytest."""
+    """Tests under other instruction sets and numbers of threads; a table of them. runs: words for pytest."""
     found = {}
     for name in names:
         variables = CONFIGURATIONS[name]
         print(f"\n--- {name}: {' '.join(f'{key}={value}' for key, value in variables.items())}", flush=True)
-        lines = [partial(pytest, "tests", "-m", *line, **variables) for line in runs]
+        lines = [partial(pytest, *line, **variables) for line in runs]
         found[name] = timed(lambda lines=lines: [line() for line in lines])
     print(f"\n{table(found, counted=True)}", flush=True)
     return list(found.values())
 
 
 def faults() -> list[Result]:
-    return [pytest("tests", "-m", "faults", *SPREAD)]
+    return [pytest(*marked("faults", *SPREAD))]
 
 
 def build() -> list[Result]:
@@ -208,7 +214,7 @@ def build() -> list[Result]:
 
 
 def book() -> list[Result]:
-    return [*build(), pytest("tests", "-m", "site")]
+    return [*build(), pytest(*marked("site"))]
 
 
 def browser() -> list[Result]:
@@ -216,7 +222,7 @@ def browser() -> list[Result]:
     if chromium() is None:
         print(NO_BROWSER, flush=True)
         return [Result("FAILED" if needed else "skipped")]
-    result = pytest("tests", "-m", "browser", "-rs", *SPREAD)
+    result = pytest(*marked("browser", "-rs", *SPREAD))
     if needed and result.counts[2]:
         print(f"{result.counts[2]} browser tests were skipped though Chromium is there", flush=True)
         result.word = "FAILED"

@@ -97,7 +97,7 @@ def test_configurations_are_run_one_by_one_and_listed(monkeypatch, capsys, level
     script, calls = parts(), []
 
     def pytest_of(*words, **variables):
-        calls.append((words[2], variables))
+        calls.append((words[words.index("-m") + 1], variables))
         return script.Result("FAILED" if variables == {"ATEN_CPU_CAPABILITY": "default"} else "passed", (10, 0, 1))
 
     monkeypatch.setattr(script, "pytest", pytest_of)
@@ -111,6 +111,13 @@ def test_configurations_are_run_one_by_one_and_listed(monkeypatch, capsys, level
     assert ["ATen", "default", "FAILED", "20", "tests", "0", "s"] in lines and f"this CPU: {level}; as in `make test`: " in out
     calls.clear()
     assert script.main(["numbers"]) == 1 and [what for what, _ in calls] == ["numbers"] * 2
+
+
+@pytest.mark.parametrize("kind", ["engines", "faults", "browser", "site", "numbers", "slow"])
+def test_files_with_tests_of_a_kind_are_found(kind):
+    """By their text alone, which must find all that pytest finds."""
+    *files, _, marker = parts().marked(kind)
+    assert marker == kind and 1 <= len(files) < len(list((ROOT / "tests").glob("test_*.py"))) - 5
 
 
 def test_the_level_is_that_of_the_cpu_whatever_the_limit(monkeypatch):
