@@ -319,6 +319,7 @@ def test_a_class_smaller_than_its_share_of_the_memory_is_said() -> None:
 def test_doctor_on_one_thread(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, threads: int, cores: int, warned: bool
 ) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
     made = SimpleNamespace(data={"train_rows_used": 300}, seconds_per_epoch=[[1.0]])
     monkeypatch.setattr(engine, "run", lambda *_, **__: made)
     monkeypatch.setattr("os.cpu_count", lambda: cores)
