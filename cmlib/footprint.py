@@ -76,8 +76,7 @@ def _places() -> list[tuple[str, str]]:
 
 def _kept(method: str, scenario: str) -> dict[str, str]:
     cls = METHODS[method]
-    own_norms = cls.defaults.get(scenario, {}).get("batch_norm", "shared") != "shared"
-    parts = {**({"past batch norms": "(N - 1) * V"} if own_norms else {}), **cls.keeps[scenario]}
+    parts = cls.declared(scenario, cls.defaults.get(scenario, {}).get("batch_norm", "shared"))
     return {part: _in_letters(method, text) for part, text in parts.items()}
 
 

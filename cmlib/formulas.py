@@ -21,6 +21,7 @@ LETTERS = {
     "W": "weights of the network, batch norms of single tasks aside",
     "A": "the same after each task so far, added up: the heads arrive one by one",
     "Q": "parameters of the projectors of a task",
+    "V": "scalars of the batch norms of one task",
 }
 BOTH = ("til", "cil")
 Declaration = TypeVar("Declaration")

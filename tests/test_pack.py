@@ -15,7 +15,7 @@ import torch.nn.functional as F
 import cmlib as cm
 from cmlib import cli
 from cmlib.checkpoint import sealed
-from cmlib.reproduction import grids, pack, selfcheck
+from cmlib.reproduction import grids, pack, selfcheck, sweep
 from cmlib.store import Store
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -251,6 +251,50 @@ def test_a_whole_rehearsal(tmp_path):
     assert code == 0 and {run.id: run.R for run in Store(tmp_path / "results")} == {
         run.id: run.R for run in Store(tmp_path / "store")
     }
+
+
+def asked_of(tmp_path, *arguments, **variables):
+    """What the script asks cmlib for, as a Python that only takes notes was told; its exit code and errors."""
+    notes, stub = tmp_path / "notes", tmp_path / "python"
+    stub.write_text(f'#!/bin/sh\nshift 2\necho "$*" >> {notes}\n')
+    stub.chmod(0o755)
+    given = {"PYTHON": str(stub), "OUT": str(tmp_path / "out"), "STORE": str(tmp_path / "store"), **variables}
+    line = [ROOT / ".ci" / "gpu", *map(str, arguments)]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=60, env={**os.environ, **given}, cwd=tmp_path)
+    return [text.split() for text in notes.read_text().splitlines()] if notes.exists() else [], done.returncode, done.stderr
+
+
+def sweeps(calls):
+    """The grids, seeds and data set of each sweep among the calls, by the sweep's own reading."""
+    found = []
+    for words in (words for words in calls if words[0] == "sweep"):
+        value = {name: words[words.index(f"--{name}") + 1] for name in ("seeds", "datasets", "profile")}
+        names = words[1 : words.index("--seeds")]
+        assert sweep.of_grids(names, value["profile"], value["seeds"], "value", value["datasets"]), "there is nothing to run"
+        found.append((*names, value["seeds"], value["datasets"]))
+    return found
+
+
+def test_the_script_runs_what_there_are_images_for(tmp_path):
+    for name in ("cifar10", "cifar100", "other"):
+        (tmp_path / "data" / name).mkdir(parents=True)
+    calls, code, _ = asked_of(tmp_path, "data")
+    ablations = ("table3", "table4", "table5", "table6", "switches", "0", "cifar10")
+    wanted = [("table1", "0", "cifar10"), ("table1", "1,2", "cifar10"), ablations, ("table1", "3,4", "cifar10")]
+    wanted += [("table1", seeds, "cifar100") for seeds in ("0", "1,2", "3,4")]
+    assert code == 0 and sweeps(calls) == wanted and [calls[0][0], calls[1][0], calls[-1][0]] == ["doctor", "bench", "pack"]
+    assert all(words[words.index("--data-root") + 1] == str(tmp_path / "data") for words in calls if words[0] == "sweep")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == [], "what is brought home is the archive alone"
+
+
+def test_the_script_takes_the_data_sets_named_and_says_when_there_are_none(tmp_path):
+    (tmp_path / "data").mkdir()
+    calls, code, error = asked_of(tmp_path, tmp_path / "data")
+    assert (calls, code) == ([], 2) and error.count("\n") == 1 and "holds none of cifar10/" in error
+    calls, code, _ = asked_of(tmp_path, tmp_path / "data", "tiny-imagenet")
+    assert code == 0 and {last for *_, last in sweeps(calls)} == {"tiny-imagenet"}
+    calls, code, _ = asked_of(tmp_path, tmp_path / "data", "cifar10", BUDGET="20")
+    assert [words[0] for words in calls[-3:]] == ["doctor", "bench", "pack"], "a budget too short for a sweep is none"
 
 
 def test_the_script_explains_itself():

@@ -196,6 +196,12 @@ class Method(nn.Module):
         past = [norm for layer in norms for norm in layer.norms[:-1]]
         return {"past batch norms": [getattr(norm, name) for norm in past for name in names]}
 
+    @classmethod
+    def declared(cls, scenario: str, batch_norm: str) -> dict[str, str]:
+        """What `retained` holds with this kind of batch norm, part by part, counted in the letters of `formulas`."""
+        own_norms = {} if batch_norm == "shared" else {"past batch norms": "(N - 1) * V"}
+        return {**own_norms, **cls.keeps[scenario]}
+
     def formula(self) -> tuple[str, int] | None:
         """The paper's formula for the memory (section 5.1) and its value in scalars; None where it gives none."""
         printed = self.paper_memory.get(self.kind)

@@ -82,11 +82,12 @@ class Readings(CentroidsMatching):
 
     def take_support(self, task: Task) -> None:
         """A support set that goes through the network in chunks is mixed, or a chunk would be one class."""
-        super().take_support(task)
-        if self.option["support_chunk"]:
-            drawn = torch.randperm(len(task.support_y), generator=generator(self.seed, task.index, 0, "support chunks"))
-            order = drawn.to(task.support_y.device)
-            self.support, self.support_y = self.scenario.prepare(task.support_x[order]), task.support_y[order]
+        if not self.option["support_chunk"]:
+            super().take_support(task)
+            return
+        drawn = torch.randperm(len(task.support_y), generator=generator(self.seed, task.index, 0, "support chunks"))
+        order = drawn.to(task.support_y.device)
+        self.support, self.support_y = self.scenario.prepare(task.support_x[order]), task.support_y[order]
 
     def support_features(self) -> Tensor:
         """Features of the support images, chunk by chunk. -> [S, D]"""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -150,19 +150,15 @@ class Kept:
 
     def images(self) -> int:
         """Images kept: all training images so far, or the exemplars."""
-        if "exemplars" not in self.declared():  # Cumulative keeps them all
+        if "exemplars" not in METHODS[self.experiment.method].keeps[self.experiment.scenario]:  # Cumulative keeps them all
             return sum(self.sizes.rows[: self.heads])
         if self.experiment.method == "cope":
             a_class = self.experiment.options["exemplars_per_class"]
             return sum(min(a_class, rows) for task in self.sizes.train for rows in task)
         return self.exemplars()
 
-    def declared(self) -> Mapping[str, str]:
-        """What the method says that it keeps, in letters."""
-        return METHODS[self.experiment.method].keeps[self.experiment.scenario]
-
     def letters(self) -> dict[str, int]:
-        """The values of the letters of `formulas`, and V: scalars of a task's own batch norms."""
+        """The values of the letters of `formulas`."""
         o, k = self.experiment.options, len(self.sizes.train[0])
         kind, own = o["batch_norm"], o.get("centroids_merging", "shared")
         kinds = [o["merging"], *({"shared": [], "own": [o["merging"]]}.get(own, [own]))] if "merging" in o else []
@@ -178,11 +174,11 @@ class Kept:
 
     def scalars(self) -> dict[str, int] | None:
         """Scalars by what they are, as in the result file; None for a method that does not declare what it keeps."""
-        if self.experiment.scenario not in METHODS[self.experiment.method].keeps:
+        cls, e = METHODS[self.experiment.method], self.experiment
+        if e.scenario not in cls.keeps:
             return None
-        own_norms = self.experiment.options["batch_norm"] != "shared"
-        parts = {**({"past batch norms": "(N - 1) * V"} if own_norms else {}), **self.declared()}
-        return {part: formulas.value(text, self.letters()) for part, text in parts.items()}
+        letters = self.letters()
+        return {part: formulas.value(text, letters) for part, text in cls.declared(e.scenario, e.options["batch_norm"]).items()}
 
     def formula(self) -> dict[str, Any]:
         """The paper's formula with its value, as in the result file; nothing where the paper gives none."""

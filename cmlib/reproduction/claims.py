@@ -172,9 +172,7 @@ class OurRuns:
 
     def _moved(self, run: Run, metric: str) -> float | None:
         """From the snapshots beside a run, if it has some."""
-        content = run.experiment
-        experiment = Experiment(**{key: content[key] for key in ("dataset", "scenario", "method", "seed")},
-                                profile=content.get("profile"), **content["options"])  # fmt: skip
+        experiment = Experiment.of(run.experiment)
         for store in self.stores:
             path = store.path(experiment, run.data["digest"]).with_suffix(f".{metric.removeprefix('moved_')}.npz")
             if path.is_file():

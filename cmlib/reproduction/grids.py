@@ -89,7 +89,7 @@ class Grid:
         """
         chosen = range(seeds) if isinstance(seeds, int) else list(seeds)
         wanted = [one for seed in chosen for cell in self.cells(profile) for one in cell.experiments(profile, seed)]
-        return list({key(one.to_dict()): one for one in wanted}.values())
+        return once(wanted)
 
     def exchanged(self, profile: str) -> list[str]:
         """A line for each option whose values are not the paper's in this profile."""
@@ -99,6 +99,11 @@ class Grid:
             for axis in axes
             if (ours := _for_profile(axis["values"], profile)) != axis.get("printed", ours)
         ]
+
+
+def once(experiments: Iterable[Experiment]) -> list[Experiment]:
+    """The experiments without those that would be the same run."""
+    return list({key(one.to_dict()): one for one in experiments}.values())
 
 
 def names() -> list[str]:

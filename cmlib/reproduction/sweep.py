@@ -40,7 +40,7 @@ from cmlib import datasets, engine, machine
 from cmlib.checkpoint import Checkpoint
 from cmlib.datasets import ImageData
 from cmlib.errors import CmlibError, OptionError, StoreError, check_name
-from cmlib.experiment import Experiment, key
+from cmlib.experiment import Experiment
 from cmlib.imagefiles import is_alive
 from cmlib.reproduction import costs, grids
 from cmlib.reproduction.times import Times, duration
@@ -680,7 +680,7 @@ def of_grids(names: Sequence[str], profile: str, seeds: str, order: str, only: s
     wanted = [one for name in names for one in grids.load(name).experiments(profile, parse_seeds(seeds))]
     known = dict.fromkeys(one.dataset for one in wanted)
     chosen = [check_name("data set", name.strip(), known) for name in only.split(",")] if only else list(known)
-    return ordered(list({key(one.to_dict()): one for one in wanted if one.dataset in chosen}.values()), order)
+    return ordered(grids.once(one for one in wanted if one.dataset in chosen), order)
 
 
 def main(
