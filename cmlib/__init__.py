@@ -30,6 +30,7 @@ _LAZY = {
     "setup": ("cmlib.teaching.page", "setup"),
     "say": ("cmlib.teaching.page", "say"),
     "show": ("cmlib.teaching.page", "show"),
+    "solution": ("cmlib.teaching.solution", "solution"),
     "player": ("cmlib.plots.player", "player"),
 }
 
@@ -70,5 +71,6 @@ __all__ = [
     "say",
     "setup",
     "show",
+    "solution",
     "train",
 ]

@@ -54,6 +54,15 @@ def pytest_collection_finish() -> None:
         sys.modules["torch"].set_num_threads(int(THREADS))
 
 
+@pytest.fixture(autouse=True)
+def second_try(request: pytest.FixtureRequest) -> None:
+    """Tests of wrong answers begin at the second try, whose line has the hint too."""
+    if request.path.name.startswith("test_checks_chapter"):
+        from cmlib.teaching.checks import base
+
+        base.failures.update({f"{chapter}.{k}": 1 for chapter in range(1, 19) for k in range(1, 10)})
+
+
 def _is_local(address: Any) -> bool:
     if not isinstance(address, tuple):
         return True  # the path of a Unix socket

@@ -1,4 +1,4 @@
-"""Every exercise of every chapter: the stub is not started, the folded solution passes, planted wrong answers get their hint.
+"""Every exercise of every chapter: the stub is not started, the solution passes, planted wrong answers get their hint.
 
 The wrong answers of chapter NN stand in tests/test_checks_chapterNN.py, as WRONG = {"NN_k": [(answer, words of the hint), ...]}.
 A cell of a chapter is run here together with those earlier cells that define the names it uses, and no others.
@@ -19,7 +19,10 @@ from typing import Any
 import nbformat
 import pytest
 
-from cmlib.teaching import checks, notebooks
+from cmlib.errors import OptionError
+from cmlib.teaching import checks, notebooks, page, solution
+from cmlib.teaching.checks import base
+from cmlib.teaching.solution import BLOCK, source
 
 BOOK = Path(__file__).resolve().parents[1] / "book"
 CHAPTERS = notebooks.chapters(folder=BOOK)
@@ -34,7 +37,7 @@ class Exercise:
     k: int
     title: str
     stub: int  # the cell that calls the check of the stub
-    solution: int  # the cell that calls the check of the solution
+    solution: int  # the cell that unfolds the solution
 
     @property
     def key(self) -> str:
@@ -50,14 +53,13 @@ def cells_of(path: Path) -> list[Any]:
 
 
 def exercises(path: Path) -> Iterator[Exercise]:
-    """The exercises of a chapter, each from its directive to the end of its solution."""
+    """The exercises of a chapter, each from its heading to the cell of its solution."""
     cells, chapter = cells_of(path), path.name[:2]
     for start, cell in enumerate(cells):
-        for title, k in re.findall(rf"\{{exercise\}} (.*)\n:label: ex-{chapter}-(\d)\b", cell.source):
-            call = f"cm.checks.ch{chapter}_{k}("
-            begin = place(cells, start, f"{{solution-start}} ex-{chapter}-{k}")
-            end = place(cells, begin, "{solution-end}")
-            yield Exercise(path, int(k), title, place(cells[:begin], start, call), place(cells[:end], begin, call))
+        for k, title in re.findall(rf"^### Exercise {int(chapter)}\.(\d) (.*)$", cell.source, re.MULTILINE):
+            fold = place(cells, start, f'cm.solution("{int(chapter)}_{k}", globals())')
+            stub = place(cells[:fold], start, f"cm.checks.ch{chapter}_{k}(")
+            yield Exercise(path, int(k), title, stub, fold)
 
 
 def place(cells: list[Any], after: int, text: str) -> int:
@@ -175,13 +177,19 @@ def needed(cells: list[Any], last: int) -> list[int]:
     return sorted(wanted)
 
 
-def last_line(exercise: Exercise, cell: int, capsys: pytest.CaptureFixture[str]) -> str:
-    """Run a cell of a chapter, and what it needs, as the notebook would; the last line it prints."""
-    cells, space = cells_of(exercise.path), {"__name__": "__main__"}
+def names_for(cells: list[Any], cell: int) -> dict[str, Any]:
+    """The chapter's names after a cell and all that it needs has run."""
+    space: dict[str, Any] = {"__name__": "__main__"}
     for k in needed(cells, cell):
-        capsys.readouterr()
-        exec(compile(cells[k].source, f"{exercise.path.name}, cell {k}", "exec"), space)
-    return capsys.readouterr().out.strip().splitlines()[-1]
+        exec(compile(cells[k].source, f"cell {k}", "exec"), space)
+    return space
+
+
+def answered(exercise: Exercise) -> list[Any]:
+    """The chapter's cells up to the solution, with the solution's blocks in its place."""
+    cells = cells_of(exercise.path)[: exercise.solution]
+    blocks = "\n".join(block[2] for block in BLOCK.finditer(source(exercise.key)))
+    return [*cells, nbformat.v4.new_code_cell(blocks)]
 
 
 # --- the tests -----------------------------------------------------------------------------------------------------
@@ -197,18 +205,28 @@ def test_a_chapter_has_three_exercises_of_rising_difficulty(path: Path, found: l
 @pytest.mark.parametrize("exercise", ALL, ids=lambda one: one.key)
 def test_exercise(exercise: Exercise, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(BOOK)  # where notebooks run
-    number = exercise.number
-    assert last_line(exercise, exercise.stub, capsys) == f"{number}: not started"
-    passed = re.fullmatch(rf"OK {re.escape(number)} \((\d+) tests\)", last_line(exercise, exercise.solution, capsys))
+    number, cells = exercise.number, cells_of(exercise.path)
+    names_for(cells, exercise.stub)
+    assert capsys.readouterr().out.strip().splitlines()[-1] == f"{number}: not started"
+    printed = (names_for(answered(exercise), exercise.solution), capsys.readouterr().out)[1]
+    passed = re.search(rf"^OK {re.escape(number)} \((\d+) tests\)$", printed, re.MULTILINE)
     assert passed and int(passed[1]) >= 5, "a solution passes at least five tests"
     wrong = wrong_answers(exercise)
     assert len(wrong) >= 3, f"WRONG[{exercise.key!r}] needs at least three answers"
     check = getattr(checks, f"ch{exercise.key}")
     for answer, words in wrong:
-        assert check(answer) is None
-        line = capsys.readouterr().out.strip()
-        assert line.startswith(f"Not yet {number}: ") and "Hint: " in line and "\n" not in line
-        assert words in line
+        first, second = told(check, answer, number, capsys)
+        assert words in first + second
+
+
+def told(check: Any, answer: Any, number: str, capsys: pytest.CaptureFixture[str]) -> tuple[str, str]:
+    """What a wrong answer is told, once and again: one line each, the hint in the second only."""
+    base.failures.clear()
+    lines = [(check(answer), capsys.readouterr().out.strip())[1] for _ in range(2)]
+    assert all(line.startswith(f"Not yet {number}: ") and "\n" not in line for line in lines)
+    assert ["Hint: " in line for line in lines] == [False, True]
+    assert lines[0].endswith(base.LATER)
+    return lines[0], lines[1]
 
 
 def wrong_answers(exercise: Exercise) -> list[tuple[Any, str]]:
@@ -220,11 +238,50 @@ def wrong_answers(exercise: Exercise) -> list[tuple[Any, str]]:
 
 
 @pytest.mark.parametrize("exercise", ALL, ids=lambda one: one.key)
-def test_what_the_page_shows_is_compared_when_chapters_run(exercise: Exercise) -> None:
+def test_what_the_page_shows(exercise: Exercise) -> None:
     cells = cells_of(exercise.path)
-    for k, words in ((exercise.stub, f"{exercise.number}: not started"), (exercise.solution, f"OK {exercise.number} (")):
-        assert words in "".join(output.get("text", "") for output in cells[k].outputs), f"cell {k}"
-        assert "nbval-check-output" in cells[k].metadata.get("tags", []), f"cell {k}"
+    stub, fold = cells[exercise.stub], cells[exercise.solution]
+    assert f"{exercise.number}: not started" in "".join(output.get("text", "") for output in stub.outputs)
+    assert "nbval-check-output" in stub.metadata.get("tags", [])
+    assert "remove-input" in fold.metadata.get("tags", [])
+    shown = fold.outputs[0].data["text/markdown"]
+    assert shown.startswith('<details class="cm-solution">') and f"OK {exercise.number} (" in shown
+    visible = [block[2] for block in BLOCK.finditer(source(exercise.key)) if not block[1]]
+    assert visible and all(block in shown for block in visible)
+    assert all(output.output_type == "display_data" for output in fold.outputs)
+
+
+def test_no_solution_stands_outside_its_fold() -> None:
+    for path in CHAPTERS:
+        text = "\n".join(cell.source for cell in cells_of(path))
+        keys = [one.key for one in ALL if one.path == path]
+        blocks = [block[2].strip() for key in keys for block in BLOCK.finditer(source(key)) if not block[1]]
+        assert blocks and not [block for block in blocks if block in text], path.name
+
+
+def test_solutions_are_run_in_a_copy_and_must_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = {"answer": "mine"}
+    text = "Why.\n\n```python\nanswer = 7\nprint('OK 1.1 (5 tests)')\n```\n\n```python quiet\ncm_say(answer)\n```\n"
+    monkeypatch.setattr(solution, "source", lambda number: text)
+    made = solution.solution("1_1", {**own, "cm_say": lambda value: page.say("Seven: {n}.", n=value)})
+    (first, _), (second, record) = made.bundles
+    assert first["text/markdown"].count("```") == 4 and "quiet" not in first["text/markdown"] and "Why." in first["text/markdown"]
+    assert solution.unfolded(second["text/markdown"]) == "Seven: 7." and record["cmlib"]["values"] == {"n": 7}
+    assert own == {"answer": "mine"}
+    assert "OK" not in solution.solution("1_1").bundles[0][0]["text/markdown"].replace("print('OK 1.1", "")
+    monkeypatch.setattr(solution, "source", lambda number: "```python\nprint('Not yet 1.1: no')\n```\n")
+    with pytest.raises(AssertionError, match=r"does not pass its check: Not yet 1\.1"):
+        solution.solution("1_1", {})
+
+
+@pytest.mark.parametrize("name", ["4.2", "4_2", "04_2"])
+def test_a_solution_is_named_like_its_exercise(name: str) -> None:
+    assert source(name) == source("04_2")
+
+
+def test_an_unknown_solution_is_refused_in_one_line() -> None:
+    with pytest.raises(OptionError, match=r"^there is no solution '04_9'; it is written as in \"4_2\"\. .*04_1"):
+        source("04_9")
 
 
 @pytest.mark.parametrize(

@@ -242,6 +242,15 @@ def many_lines(book: Any) -> None:
     book.cells[4].source = "\n".join(["limit + 1"] * 26)
 
 
+def wide_line(book: Any) -> None:
+    book.cells[4].source = f"limit  # {'x' * 80}"
+
+
+def many_folded_lines(book: Any) -> None:
+    book.cells[4].metadata["tags"] = [*book.cells[4].metadata.get("tags", []), "hide-input"]
+    book.cells[4].source = "\n".join([f"limit + 1  # {'x' * 120}"] * 61)
+
+
 def other_tags(book: Any) -> None:
     book.cells[1].metadata = {"tags": ["install"]}
 
@@ -254,6 +263,8 @@ def two_installs(book: Any) -> None:
     ("change", "message"),
     [
         (many_lines, "cell 4 has 26 lines; at most 25"),
+        (wide_line, "cell 4, line 1: 89 columns; at most 88"),
+        (many_folded_lines, "cell 4 has 61 lines; at most 60"),
         (other_tags, "the install cell is missing or differs"),
         (two_installs, "the install cell is missing or differs"),
     ],
@@ -361,7 +372,7 @@ def test_check_finds_numbers_typed_into_the_text(stored: Path, text: str) -> Non
         'Their words: "about 0.5 points", and “0.7 more”.',
         "> it ends at 64.7 %",
         "## 4.2 Section\n\nSee section 4.2, sections 5.1 and 5.2, exercise 1.3, Figure 2.1, Python 3.11, §4.1 and torch 2.14.1.",
-        "`````{exercise} 4.2 ★★ A title\n:label: ex-04-2\n\nWrite it.\n`````",
+        "### Exercise 4.2 ★★ A title\n\nWrite it.",
         "See [arXiv](https://arxiv.org/abs/2208.02048), <https://doi.org/10.1/3.4> and version 1.0.",
         '<svg aria-label="x" viewBox="0 0 1.5 1.5"><path d="M.5 1.5h.01"/></svg>',
         "The text is under CC BY 4.0. There are 1,000 images, 3 tasks and release 0.11.0.",

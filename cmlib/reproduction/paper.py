@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cmlib.datasets import KNOWN
+from cmlib.errors import StoreError
 from cmlib.experiment import Experiment
 from cmlib.methods import METHODS
 from cmlib.reproduction import render
@@ -207,6 +208,14 @@ def printed(value: Printed | None) -> str:
 def finished(runs: Iterable[Run]) -> list[Run]:
     """The runs that came to their end, by seed."""
     return sorted((run for run in runs if run.status == FINISHED), key=lambda run: run.seed)
+
+
+def median_run(runs: Iterable[Run]) -> Run:
+    """The run a page shows where it shows one: the finished run of median accuracy, the lower one of two; StoreError for none."""
+    done = sorted(finished(runs), key=lambda run: (run.accuracy, run.seed))
+    if not done:
+        raise StoreError("none of these runs is finished, so none is the median")
+    return done[(len(done) - 1) // 2]
 
 
 def runs_like(store: Store, experiment: Experiment) -> list[Run]:

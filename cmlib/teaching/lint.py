@@ -26,7 +26,9 @@ if "google.colab" in sys.modules:
 INSTALL_TAGS = ("install", "hide-cell")
 
 MAX_BYTES = 500_000
-MAX_LINES = 25  # of a code cell
+MAX_LINES, MAX_FOLDED = 25, 60  # of a code cell that is seen, and of one that is folded
+MAX_COLUMNS = 88  # of a code cell that is seen
+HIDDEN = {"hide-input", "hide-cell", "remove-input", "remove-cell"}
 MIN_CHECKED = 4
 
 _PATH = re.compile(r"(?<![\w./:-])/(?:home|root|Users|tmp|work|opt|usr|private|mnt|content|var|srv)/[\w.-]+|[A-Z]:\\Users")
@@ -39,11 +41,22 @@ def cell_problems(cell: Any, number: int) -> Iterator[str]:
     yield from bad_outputs(cell, number)
     yield from undescribed(cell, number)
     yield from off_site(cell, number)
-    if cell.cell_type == "code" and (lines := len(cell.source.splitlines())) > MAX_LINES:
-        yield f"cell {number} has {lines} lines; at most {MAX_LINES}"
+    if cell.cell_type == "code":
+        yield from too_large(cell, number)
     if cell.cell_type == "markdown":
         for typed in typed_decimals(cell.source):
             yield f"cell {number} types a number: '{typed}'; show it with cm.say, or write a setting in backticks"
+
+
+def too_large(cell: Any, number: int) -> Iterator[str]:
+    """Code of more lines than one reads, or wider than the column of a page."""
+    folded = bool(HIDDEN & set(cell.metadata.get("tags", [])))
+    lines, most = cell.source.splitlines(), MAX_FOLDED if folded else MAX_LINES
+    if len(lines) > most:
+        yield f"cell {number} has {len(lines)} lines; at most {most}"
+    for k, line in enumerate(lines, start=1):
+        if len(line) > MAX_COLUMNS and not folded:
+            yield f"cell {number}, line {k}: {len(line)} columns; at most {MAX_COLUMNS}"
 
 
 def notebook_problems(book: Any) -> Iterator[str]:

@@ -26,6 +26,7 @@ from cmlib.reproduction.audit import Audit, check_store, sizes_of
 from cmlib.runfile import is_number
 from cmlib.store import REPEATS, Run
 from cmlib.teaching import filled, page
+from cmlib.teaching.solution import unfolded
 
 # Values that a page computes from a network it trains itself, beside runs that it names: (chapter, name of the value).
 ON_PAGE: set[tuple[str, str]] = {
@@ -294,7 +295,7 @@ def say_problems(record: Any, data: dict[str, str], chapter: str, runs: dict[str
         return
     rendered = renderings(record["text"], record["values"])
     for kind in ("text/markdown", "text/plain"):
-        if (kind, data.get(kind)) not in rendered:
+        if (kind, unfolded(data.get(kind, ""))) not in rendered:
             yield f"{kind} is not what its values give: '{data.get(kind, '')[:80]}'"
     missing = sorted(set(record["runs"]) - runs.keys())
     yield from (f"names the run {one}, which the store does not hold" for one in missing)

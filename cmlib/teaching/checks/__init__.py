@@ -1,4 +1,4 @@
-"""Checks for the exercises: `cm.checks.ch04_2(my_function)` prints `OK 4.2 (6 tests)` or `Not yet 4.2: ... Hint: ...`.
+"""Checks for the exercises: `cm.checks.ch04_2(my_function)` prints `OK 4.2 (6 tests)` or `Not yet 4.2: ...`, then with a hint.
 
 A wrong answer never raises: the reader gets one line that says what was expected and what came. Each chapter's checks are in a
 module of their own, next to this one.

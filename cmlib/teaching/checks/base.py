@@ -6,16 +6,21 @@
         test.close("distances of the toy case", answer(e, c), expected)
 
 `exercise` turns it into what the reader calls: it runs the tests in order, stops at the first that fails, prints one line and
-returns None. An answer that raises is reported like a wrong one; `NotImplementedError` (or `...`) is `not started`.
+returns None. The first failure says what is wrong, the second and every later one adds the hint. An answer that raises is
+reported like a wrong one; `NotImplementedError` (or `...`) is `not started`.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
+
+failures: Counter[str] = Counter()  # of each exercise since its last success or since it was begun
+LATER = "A hint comes with the next try"
 
 
 class NotYet(Exception):
@@ -76,20 +81,24 @@ def exercise(number: str, hint: str) -> Callable[[Callable[[Any, Test], None]], 
 
 
 def verdict(answer: Any, tests: Callable[[Any, Test], None], number: str, hint: str) -> str:
-    """Run the tests of one exercise and say the outcome in one line."""
-    if answer is None or answer is ...:
-        return f"{number}: not started"
+    """Run the tests of one exercise and say the outcome in one line: a failure with the hint from the second on."""
     test = Test()
     try:
+        if answer is None or answer is ...:
+            raise NotImplementedError
         tests(answer, test)
     except NotImplementedError:
+        failures.pop(number, None)
         return f"{number}: not started"
     except NotYet as wrong:
-        return f"Not yet {number}: {wrong}. Hint: {hint}"
+        problem = str(wrong)
     except Exception as error:
-        words = " ".join(str(error).split())[:200]
-        return f"Not yet {number}: your answer raised {type(error).__name__}: {words}. Hint: {hint}"
-    return f"OK {number} ({test.count} tests)"
+        problem = f"your answer raised {type(error).__name__}: {' '.join(str(error).split())[:200]}"
+    else:
+        failures.pop(number, None)
+        return f"OK {number} ({test.count} tests)"
+    failures[number] += 1
+    return f"Not yet {number}: {problem}. {f'Hint: {hint}' if failures[number] > 1 else LATER}"
 
 
 def numbers(what: str, value: Any, count: int) -> list[float]:
