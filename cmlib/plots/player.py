@@ -15,6 +15,7 @@ import numpy as np
 from cmlib.errors import OptionError, check_name
 from cmlib.plots import geometry, png
 from cmlib.plots.fragment import Fragment, asset, unique_id
+from cmlib.plots.style import palette_css, themed
 from cmlib.plots.svg import svg_scatter
 
 MAX_BYTES = 150_000
@@ -102,7 +103,7 @@ def _picture(picture: Any, alt: str) -> str:
     if isinstance(picture, str):
         if not picture.lstrip().startswith("<svg") or re.search(r"<script|(?:href|src)\s*=\s*[\"']?(?:https?:)?//", picture):
             raise OptionError("player: a text frame must be an <svg> without scripts or outside references")
-        return f'<div role="img" aria-label="{alt}">{picture}</div>'
+        return f'<div role="img" aria-label="{alt}">{themed(picture)}</div>'
     if not isinstance(picture, bytes):
         picture = _small_png(picture)
     return f'<img class="dark-light" alt="{alt}" src="data:image/png;base64,{base64.b64encode(picture).decode("ascii")}">'
@@ -126,9 +127,10 @@ def _page(body: str, names: Sequence[str], label: str, options: Mapping[str, Any
     )
     pace = round(1000 * float(options["seconds"]))
     script = asset("player.js").replace("ID", json.dumps(name), 1).replace("START", str(start), 1).replace("PACE", str(pace), 1)
+    css = asset("player.css") + palette_css(".cm-player", body)
     stage = f'<div class="cm-stage" role="group" aria-label="{said}" tabindex="0">{body}</div>'
     return (
-        f'<div class="cm-player" id="{name}" role="group" aria-label="{said}"><style>{asset("player.css")}</style>'
+        f'<div class="cm-player" id="{name}" role="group" aria-label="{said}"><style>{css}</style>'
         f"{toggle}{stage}{bar}<script>{script}</script></div>"
     )
 
