@@ -86,7 +86,7 @@ class Pen(RendererBase):
         return True
 
     def get_text_width_height_descent(self, s: str, prop: Any, ismath: Any) -> tuple[float, float, float]:
-        return self._text2path.get_text_width_height_descent(s, prop, ismath)  # type: ignore[no-any-return]
+        return self._text2path.get_text_width_height_descent(s, prop, ismath)
 
     def open_group(self, s: str, gid: str | None = None) -> None:
         if s.startswith("matplotlib.axis"):
@@ -151,7 +151,7 @@ class Pen(RendererBase):
         slack = 3 + wide
         if box[0] >= x0 - slack and box[1] >= y0 - slack and box[2] <= x1 + slack and box[3] <= y1 + slack:
             return None
-        return tuple(round(v, 1) for v in (x0, y0, x1, y1))  # type: ignore[return-value]
+        return round(x0, 1), round(y0, 1), round(x1, 1), round(y1, 1)
 
     # -- letters -----------------------------------------------------------------------------------------------------
 
@@ -229,7 +229,8 @@ class Pen(RendererBase):
 
     def body(self) -> str:
         """All marks; those that are cut lie in a frame of their own, which hides what is outside."""
-        parts, clip = [], None
+        parts: list[str] = []
+        clip: Box | None = None
         for mark in [*self.marks, Mark("")]:
             if mark.clip != clip:
                 parts += ["</svg>"] if clip else []
@@ -388,6 +389,13 @@ def svg(fig: Any, alt: str, kind: str, least: float = 0.0) -> str:
     most = number((x1 - x0) * DPI / 72, 0)
     start = f'<svg class="{kind}" role="img" aria-label="{html.escape(alt)}" viewBox="{view}" style="max-width:{most}px">'
     return f"{start}{body}</svg>"
+
+
+def frame(fig: Any) -> str:
+    """A figure as a frame of a player: all of its area, so that frames of one size stay in their places."""
+    body, _ = drawn(fig, narrow.LEAST)
+    width, height = (number(float(v) * 72) for v in fig.get_size_inches())
+    return f'<svg class="cm-frame-svg" viewBox="0 0 {width} {height}">{body}</svg>'
 
 
 def page(fig: Any, alt: str, below: str = "") -> str:

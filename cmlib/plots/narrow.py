@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from matplotlib.gridspec import GridSpec
@@ -99,12 +100,13 @@ def _stack(fig: Any, panels: list[list[Any]], columns: int, down: int, across: i
     first: dict[int, Any] = {}
     for k, panel in enumerate(panels):
         for ax in panel:
-            place = ax.get_subplotspec()
-            undo.append(lambda ax=ax, place=place: ax.set_subplotspec(place))
-            row = place.rowspan[0]
+            undo.append(partial(ax.set_subplotspec, ax.get_subplotspec()))
+            row = ax.get_subplotspec().rowspan[0]
             first.setdefault(row, ax)
             if k % across == 0 and ax is not first[row]:
                 _say_y(ax, first[row], undo)
+            elif k % across and ax is first[row] and _shares(ax, panels[k - 1][0], "y"):
+                _hush_y(ax, undo)
             if across == 1 or k >= len(panels) - across:
                 _say_x(ax, undo)
     for k, panel in enumerate(panels):
@@ -113,8 +115,7 @@ def _stack(fig: Any, panels: list[list[Any]], columns: int, down: int, across: i
     hidden = [ax for ax in fig.axes if all(ax not in panel for panel in panels)]
     for ax in hidden:
         _set(ax, "visible", False, undo)
-        place = ax.get_subplotspec()
-        undo.append(lambda ax=ax, place=place: ax.set_subplotspec(place))
+        undo.append(partial(ax.set_subplotspec, ax.get_subplotspec()))
         ax.set_subplotspec(grid[0, 0])
 
 
@@ -146,6 +147,14 @@ def _say_y(ax: Any, left: Any, undo: Undo) -> None:
         shown = ax.yaxis.get_tick_params().get("labelleft", True)
         undo.append(lambda: ax.tick_params(labelleft=shown))
         ax.tick_params(labelleft=True)
+
+
+def _hush_y(ax: Any, undo: Undo) -> None:
+    """A panel that is no longer the leftmost leaves the y axis to its neighbour."""
+    shown, name = ax.yaxis.get_tick_params().get("labelleft", True), ax.get_ylabel()
+    undo.append(lambda: (ax.tick_params(labelleft=shown), ax.set_ylabel(name)))
+    ax.tick_params(labelleft=False)
+    ax.set_ylabel("")
 
 
 def _say_x(ax: Any, undo: Undo) -> None:
