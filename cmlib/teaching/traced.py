@@ -284,9 +284,13 @@ def _unknown_runs(text: str, runs: dict[str, Run]) -> Iterator[str]:
 
 def _alt_problems(data: dict[str, str]) -> Iterator[str]:
     """A figure's words stand in the page twice: as alternative text and as plain text."""
-    image = re.search(r'<img\b[^>]*?\balt="([^"]*)"', data.get("text/html", ""))
     plain = data.get("text/plain", "")
-    if image and plain.startswith("[figure] ") and html.unescape(image[1]) != plain.removeprefix("[figure] "):
+    if not plain.startswith("[figure] "):
+        return
+    said = re.findall(r'<img\b[^>]*?\balt="([^"]*)"|<svg\b[^>]*?\brole="img" aria-label="([^"]*)"', data.get("text/html", ""))
+    if not said:
+        yield f"the figure has no alternative text; its plain text is '{plain[:60]}'"
+    if any(html.unescape(image or drawing) != plain.removeprefix("[figure] ") for image, drawing in said):
         yield f"the figure's alternative text differs from its plain text '{plain[:60]}'"
 
 
