@@ -458,8 +458,11 @@ def sweep(
 
     To leave the machine to other work: nice -n 19 cmlib sweep ...
     """
+    from cmlib.reproduction import fair
     from cmlib.reproduction import sweep as sweeps
 
+    if grids == [fair.NAME] and not status:
+        return fair.main(profile, jobs, backend, budget, store, data_root, dry_run, device)
     return sweeps.main(
         grids or [], profile, seeds, jobs, backend, budget, store, data_root, dry_run, order, status, only, device
     )  # fmt: skip
