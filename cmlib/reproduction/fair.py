@@ -2,32 +2,37 @@
 
 What a method may choose from, and in how many runs, is the file `fair.toml`; a method's place in it is a `Search`. The setting
 with the highest mean accuracy on validation images wins, the earlier one of two that are equal; one of whose runs stopped loses.
-Until all runs of a search are there it chooses nothing, so no run on test images exists but those of chosen settings and those
-of the profile's own. `make` makes what is missing, `table` shows it.
+Until all runs of a search are there it chooses nothing. So a setting that was not chosen is never tested here, and what it has
+reached on test images elsewhere, in a table of the paper, is not looked at. `make` makes what is missing, `table` shows it.
 """
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 import statistics
 import time
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 from cmlib.errors import check_name
-from cmlib.experiment import Experiment
-from cmlib.reproduction import sweep
+from cmlib.experiment import Experiment, key
+from cmlib.methods import METHODS
+from cmlib.reproduction import grids, render, sweep
+from cmlib.reproduction.render import NOT_RUN
 from cmlib.reproduction.sweep import Report
 from cmlib.reproduction.tables import Found
 from cmlib.store import FINISHED, Run, Store, committed, default_folder, one_copy
-from cmlib.experiment import key
 
-NAME = "fair"  # among the grids of `cmlib sweep` and `cmlib table`
+NAME = "fair"  # among the grids of `cmlib sweep` and the tables of `cmlib table`
 FILE = Path(__file__).with_name("fair.toml")
-METRICS = ("accuracy", "bwt_final")
+BASIS = "cm"  # the method that the others are set beside
+DEFAULT = "the profile's"  # the first setting of every method, in a table
 
 Setting = Mapping[str, Any]
 
@@ -105,23 +110,29 @@ class Outcome:
 
     @property
     def done(self) -> int:
-        """How many of `of` runs on validation images are there; stopped ones count."""
+        """How many of `wanted` runs on validation images are there; stopped ones count."""
         return sum(run is not None for runs in self.tried for run in runs)
 
     @property
-    def of(self) -> int:
+    def wanted(self) -> int:
         """How many runs on validation images there are to be."""
         return len(self.search.settings) * len(self.search.choose)
 
     @cached_property
     def choice(self) -> int | None:
         """The place of the chosen setting in its list; None while runs are missing, and where every setting stopped."""
-        return choose([[_accuracy(run) for run in runs] for runs in self.tried]) if self.done == self.of else None
+        return choose([[_accuracy(run) for run in runs] for runs in self.tried]) if self.done == self.wanted else None
 
     @property
     def chosen(self) -> Setting | None:
         """The chosen setting."""
         return None if self.choice is None else self.search.settings[self.choice]
+
+    @property
+    def setting(self) -> str | None:
+        """The chosen setting in words: `lam=1.0, head=linear`."""
+        words = ", ".join(f"{name}={str(value).lower()}" for name, value in (self.chosen or {}).items())
+        return None if self.chosen is None else words or DEFAULT
 
     @property
     def validated(self) -> list[Run]:
@@ -157,9 +168,8 @@ def _accuracy(run: Run | None) -> float | None:
 
 def choose(accuracies: Sequence[Sequence[float | None]]) -> int | None:
     """The setting with the highest mean accuracy, the first of several; None in it is a run that stopped, and it loses."""
-    means = [-1.0 if None in values else statistics.fmean(value for value in values if value is not None) for values in accuracies]
-    best = max(means, default=-1.0)
-    return means.index(best) if best >= 0 else None
+    whole = {i: statistics.fmean(v for v in values if v is not None) for i, values in enumerate(accuracies) if None not in values}
+    return max(whole, key=lambda i: whole[i], default=None)  # of equal ones the first
 
 
 def outcomes(profile: str, stores: Iterable[Store]) -> list[Outcome]:
@@ -186,20 +196,21 @@ def make(
     """
     folder, total = Path(store or default_folder()), Report()
     end = None if budget is None else time.monotonic() + budget
+
+    def part(search: Search, wanted: Sequence[Experiment]) -> Report:
+        left = None if end is None else max(1e-3, end - time.monotonic())
+        return sweep.sweep(wanted, folder, data_root, jobs, backend, left, f"{NAME} {profile} {search.label}", device)
+
     for search in searches(profile):
-        for wanted in (search.choosing, None):
-            if wanted is None:
-                chosen = Outcome(search, Found([Store(folder), committed()], profile)).chosen
-                if chosen is None:
-                    break
-                wanted = search.testing(chosen)
-            left = None if end is None else end - time.monotonic()
-            if left is not None and left <= sweep.CLOSING:
-                total.left, total.why = total.left + len(wanted), "the budget is spent"
-                continue
-            part = sweep.sweep(wanted, folder, data_root, jobs, backend, left, f"{NAME} {profile} {search.label}", device)
-            total = _sum(total, part)
+        total = _sum(total, part(search, search.choosing))
+        total = _sum(total, part(search, testing(search, (Store(folder), committed()))))
     return total
+
+
+def testing(search: Search, stores: Iterable[Store]) -> list[Experiment]:
+    """The runs on test images that a search asks for by now: of the chosen setting, then of the profile's; none before that."""
+    chosen = Outcome(search, Found(stores, search.profile)).chosen
+    return [] if chosen is None else grids.once(search.testing(chosen) + search.default)
 
 
 def _sum(a: Report, b: Report) -> Report:
@@ -208,6 +219,202 @@ def _sum(a: Report, b: Report) -> Report:
         a.found + b.found, a.made + b.made, a.elsewhere + b.elsewhere, a.left + b.left,
         {**a.failed, **b.failed}, {**a.stopped, **b.stopped}, a.why or b.why,
     )  # fmt: skip
+
+
+# -- the table -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Values:
+    """Mean, population standard deviation and number of some values; without a deviation below two of them."""
+
+    mean: float
+    sd: float | None
+    n: int
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Values | None:
+        """None where there is no value."""
+        return cls(statistics.fmean(values), render.deviation(values), len(values)) if values else None
+
+
+@dataclass(frozen=True)
+class Row:
+    """One method in one scenario: accuracies in percent, BWT after the last task in points; None where nothing was run.
+
+    done, wanted: runs on validation images. setting: the chosen one. validated, tuned: it on validation and on test images.
+    usual: the profile's own setting on test images. gap, usual_gap: CM's accuracy minus this one's, for the seeds of both.
+    """
+
+    profile: str
+    scenario: str
+    method: str
+    done: int
+    wanted: int
+    setting: str | None
+    validated: Values | None
+    tuned: Values | None
+    tuned_bwt: Values | None
+    gap: Values | None
+    usual: Values | None
+    usual_bwt: Values | None
+    usual_gap: Values | None
+
+    def flat(self) -> dict[str, Any]:
+        """Its fields with `tuned`, `tuned_sd`, `tuned_n` in place of each of its values."""
+        content: dict[str, Any] = {}
+        for name, value in ((one.name, getattr(self, one.name)) for one in fields(self)):
+            values = isinstance(value, Values)
+            content[name] = value.mean if values else value
+            if name in VALUES:
+                content |= {f"{name}_sd": value.sd if values else None, f"{name}_n": value.n if values else 0}
+        return content
+
+
+VALUES = tuple(one.name for one in fields(Row) if "Values" in str(one.type))
+
+
+def table(profile: str, stores: Iterable[Store]) -> list[Row]:
+    """The rows of one profile, TIL before CIL, each with CM on top; OptionError for a profile without a search."""
+    made = outcomes(profile, stores)
+    basis = {one.search.scenario: one for one in made if one.search.method == BASIS}
+    made = sorted(made, key=lambda one: (one.search.scenario == "cil", one.search.method != BASIS))
+    return [_row(one, basis[one.search.scenario]) for one in made]
+
+
+def _row(one: Outcome, basis: Outcome) -> Row:
+    search, itself = one.search, one is basis
+    return Row(
+        profile=search.profile,
+        scenario=search.scenario,
+        method=search.method,
+        done=one.done,
+        wanted=one.wanted,
+        setting=one.setting,
+        validated=Values.of([run.accuracy for run in one.validated]),
+        tuned=Values.of([run.accuracy for run in one.tested]),
+        tuned_bwt=Values.of([run.bwt_final for run in one.tested]),
+        gap=None if itself else Values.of(gaps(basis.tested, one.tested)),
+        usual=Values.of([run.accuracy for run in one.default]),
+        usual_bwt=Values.of([run.bwt_final for run in one.default]),
+        usual_gap=None if itself else Values.of(gaps(basis.default, one.default)),
+    )
+
+
+def gaps(first: Iterable[Run], second: Iterable[Run]) -> list[float]:
+    """Accuracy of the first minus that of the second for each seed that both have."""
+    theirs = {run.seed: run.accuracy for run in second}
+    return [run.accuracy - theirs[run.seed] for run in first if run.seed in theirs]
+
+
+# -- printing ------------------------------------------------------------------------------------------------------------
+
+HEADER = (
+    *("method", "chosen setting", "on validation images", "tuned alike", "BWT", "CM minus it"),
+    *("profile's setting", "BWT", "CM minus it"),
+)
+
+
+def show(rows: Sequence[Row], form: str = "text") -> str:
+    """A table as `text`, `md`, `csv`, `latex` or `json`; OptionError for another format."""
+    return FORMATS[check_name("format", form, FORMATS)](rows)
+
+
+def _text(rows: Sequence[Row]) -> str:
+    return "\n".join([_title(rows), "", render.text(*_columns(rows)), "", *_notes(rows)])
+
+
+def _markdown(rows: Sequence[Row]) -> str:
+    return "\n\n".join([_title(rows), *by_scenario(rows), *_notes(rows)])
+
+
+def _latex(rows: Sequence[Row]) -> str:
+    return "\n".join([*(f"% {line}" for line in (_title(rows), *_notes(rows))), render.latex(*_columns(rows))])
+
+
+def _csv(rows: Sequence[Row]) -> str:
+    out = io.StringIO()
+    writer = csv.DictWriter(out, list(rows[0].flat()), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(row.flat() for row in rows)
+    return out.getvalue().rstrip("\n")
+
+
+def _json(rows: Sequence[Row]) -> str:
+    content = {"table": NAME, "title": _title(rows), "notes": _notes(rows), "rows": [row.flat() for row in rows]}
+    return json.dumps(content, allow_nan=False, ensure_ascii=False)
+
+
+FORMATS: dict[str, Callable[[Sequence[Row]], str]] = {
+    "text": _text, "md": _markdown, "csv": _csv, "latex": _latex, "json": _json,
+}  # fmt: skip
+
+
+def block(store: Store) -> str:
+    """The table of `digits` for a page: one table a scenario, and in a word how far the profile `mini` is."""
+    rows, mini = table("digits", [store]), table("mini", [store])
+    done = sum(row.done == row.wanted for row in mini)
+    how_far = f"Profile `mini`: {done} of {len(mini)} searches are complete" + ("." if done else f" ({NOT_RUN}).")
+    tables = [f"::::{{container}} dense-table\n{one}\n::::" if one[0] == "|" else one for one in by_scenario(rows)]
+    return "\n\n".join([*tables, *_notes(rows), how_far])
+
+
+def by_scenario(rows: Sequence[Row]) -> list[str]:
+    """A heading and a Markdown table for each scenario."""
+    blocks = []
+    for scenario in dict.fromkeys(row.scenario for row in rows):
+        lines = [_line(row) for row in rows if row.scenario == scenario]
+        blocks += [f"**{scenario.upper()}**", render.markdown(HEADER, lines, numbers=len(HEADER) - 2)]
+    return blocks
+
+
+def _columns(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+    """Header and lines of all rows, scenarios in a column of their own."""
+    return ["", *HEADER], [[row.scenario.upper(), *_line(row)] for row in rows]
+
+
+def _line(row: Row) -> list[str]:
+    open_ = f"{NOT_RUN} ({row.done} of {row.wanted} runs)" if row.done < row.wanted else "all settings stopped"
+    absent = NOT_RUN if row.setting or row.done < row.wanted else "-"
+    return [
+        METHODS[row.method].title,
+        row.setting or open_,
+        _said(row.validated),
+        _said(row.tuned, absent),
+        _said(row.tuned_bwt, count=False),
+        _said(row.gap),
+        _said(row.usual, NOT_RUN),
+        _said(row.usual_bwt, count=False),
+        _said(row.usual_gap),
+    ]
+
+
+def _said(values: Values | None, absent: str = "-", count: bool = True) -> str:
+    """`75.90 ± 7.50 (5)`."""
+    if values is None:
+        return absent
+    return render.number(values.mean, values.sd) + (f" ({values.n})" if count else "")
+
+
+def _title(rows: Sequence[Row]) -> str:
+    search = searches(rows[0].profile)[0]
+    return f"The fair fight: {search.dataset}, profile {search.profile}. Accuracy in percent, BWT in percentage points."
+
+
+def _notes(rows: Sequence[Row]) -> list[str]:
+    """What a reader has to know, a paragraph each."""
+    first, done = searches(rows[0].profile)[0], sum(row.done == row.wanted for row in rows)
+    seeds = "1 seed" if len(first.choose) == 1 else f"{len(first.choose)} seeds"
+    return [
+        f"Every method chooses among {len(first.settings)} settings by its mean accuracy on validation images ({seeds}), a fifth "
+        f"of the training images that is put aside; the chosen setting alone is tested ({len(first.test)} seeds). "
+        "Methods with a memory all hold as many images in it when they are tuned; with the profile's settings some hold more.",
+        f"{done} of {len(rows)} searches are complete. Mean ± standard deviation of the population (runs); BWT is `bwt_final`; "
+        "differences to CM are paired by seed.",
+    ]
+
+
+# -- from the command line ------------------------------------------------------------------------------------------------
 
 
 def main(
@@ -224,14 +431,9 @@ def main(
     shelf = Store(store or default_folder())
     if dry_run:
         sweep.check(shelf, data_root, jobs, backend, budget)
-        wanted = [run for one in outcomes(profile, (shelf, committed())) for run in _wanted(one)]
+        wanted = [run for one in searches(profile) for run in one.choosing + testing(one, (shelf, committed()))]
         print(sweep.preview(wanted, shelf, jobs, device))
         return 0
     report = make(profile, shelf.folder, data_root, jobs, backend, budget, device)
     print(report.text())
     return int(bool(report.failed))
-
-
-def _wanted(outcome: Outcome) -> list[Experiment]:
-    """What a search asks for, as far as that is known by now."""
-    return outcome.search.choosing + (outcome.search.testing(outcome.chosen) if outcome.chosen is not None else [])
