@@ -465,7 +465,11 @@ def sweep(
     from cmlib.reproduction import fair
     from cmlib.reproduction import sweep as sweeps
 
-    if grids == [fair.NAME] and not status:
+    if fair.NAME in (grids or []) and not status:
+        if grids != [fair.NAME] or seeds != "0-4" or only:
+            raise OptionError(
+                f"{fair.NAME} is made alone, with the seeds and data of its file: cmlib sweep fair --profile digits"
+            )
         return fair.main(profile, jobs, backend, budget, store, data_root, dry_run, device)
     return sweeps.main(
         grids or [], profile, seeds, jobs, backend, budget, store, data_root, dry_run, order, status, only, device

@@ -215,6 +215,9 @@ def test_from_the_command_line(tmp_path, capsys):
     assert "8 of 8 runs to make" in said and said.count("eval_split=val") == 8
     assert cli.main(["sweep", "fair", "--profile", "paper", *store]) == 2
     assert "allowed: digits, mini, smoke" in capsys.readouterr().err
+    for more in (["table1"], ["--seeds", "0"], ["--datasets", "digits"]):
+        assert cli.main(["sweep", "fair", *more, *store]) == 2
+        assert "is made alone" in capsys.readouterr().err
     for form in ("text", "md", "csv", "latex"):
         assert cli.main(["table", "fair", "--profile", "smoke", "--format", form, *store]) == 0
         assert form == "csv" or "not run yet (0 of 4 runs)" in capsys.readouterr().out

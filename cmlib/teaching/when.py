@@ -147,8 +147,8 @@ def _memory_and_time(found: dict[str, Outcome]) -> Sentence:
     cm, er, til_cm, til_er = sides
     why = ", most of them in projectors," if cm.runs[0].retained.get("projectors", 0) > cm.kept / 2 else ""
     text = (
-        f"**It costs memory and time.** In CIL it keeps {{cil_kept:,}} numbers{why} where ER keeps {{er_kept:,}}. Training passes "
-        "{cost:.1f} times as many images through the network, {til_cost:.1f} times in TIL (by the cost model of chapter 10)."
+        f"**It costs memory and time.** In CIL it keeps {{cil_kept:,}} numbers{why} where ER keeps {{er_kept:,}}. It passes "
+        "{cost:.1f} times as many images through the network, in TIL {til_cost:.1f} times (by the cost model of chapter 10)."
     )
     values: dict[str, Any] = {"cil_kept": cm.kept, "er_kept": er.kept}
     values |= {"cost": cm.cost / er.cost, "til_cost": til_cm.cost / til_er.cost}
