@@ -468,7 +468,7 @@ def sweep(
     if fair.NAME in (grids or []) and not status:
         if grids != [fair.NAME] or seeds != "0-4" or only:
             raise OptionError(
-                f"{fair.NAME} is made alone, with the seeds and data of its file: cmlib sweep fair --profile digits"
+                f"{fair.NAME} is made alone, with the seeds of its file: cmlib sweep fair --profile digits"
             )
         return fair.main(profile, jobs, backend, budget, store, data_root, dry_run, device)
     return sweeps.main(
