@@ -9,8 +9,9 @@ from cmlib.errors import StoreError
 from cmlib.experiment import Experiment
 from cmlib.methods import METHODS
 from cmlib.plots import figures, png
-from cmlib.reproduction import board, errata, paper, report
+from cmlib.reproduction import board, errata, fair, paper, report
 from cmlib.store import REPEATS, Store, committed, write_atomically
+from cmlib.teaching.when import when_to_use
 
 TABLES = {  # by the name of its block
     "engines": lambda: report.engines_table(committed()),
@@ -19,6 +20,8 @@ TABLES = {  # by the name of its block
     "another_cpu": lambda: board.another_cpu(committed(), Store(committed().folder.parent / REPEATS)),
     "table1": lambda: board.beside_the_paper(committed()),
     "verdicts": lambda: board.verdicts(committed()),
+    "fair": lambda: fair.block(committed()),
+    "when_to_use": lambda: when_to_use(committed()).data["text/markdown"],
     "errata": lambda: errata.markdown("digits"),
     "errata_mini": lambda: errata.effects_alone("mini"),
 }

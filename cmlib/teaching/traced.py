@@ -30,6 +30,11 @@ from cmlib.teaching.solution import unfolded
 
 # Values that a page computes from a network it trains itself, beside runs that it names: (chapter, name of the value).
 ON_PAGE: set[tuple[str, str]] = {
+    *(  # costs by the cost model, in the box "When would you use CM?"
+        (chapter, name)
+        for chapter in ("04_task_incremental_cm", "05_class_incremental_cm", "08_main_table")
+        for name in ("cost", "til_cost")
+    ),
     ("03_classify_by_distance", "pixels_til"),  # accuracy of the nearest mean on raw pixels, beside that of methods
     ("03_classify_by_distance", "pixels_cil"),
     ("04_task_incremental_cm", "ours"),  # the accuracy of the loop that the chapter writes, and how far the package's is from it
