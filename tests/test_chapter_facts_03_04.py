@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import cmlib as cm
 from cmlib.store import committed
@@ -93,11 +94,24 @@ def test_a_small_lambda_is_not_said_to_do_harm() -> None:
 
 
 def test_the_squared_distance_costs_in_til_and_gains_in_cil() -> None:
-    values = sentence(4, "squared softmax is sure")["values"]
+    values = sentence(4, "the squared distance loses")["values"]
     til, cil = (lead(CM.but(scenario=kind, distance="squared"), CM.but(scenario=kind)) for kind in ("til", "cil"))
     assert til < 0 < cil, "the sentence in chapter 4 says so"
     assert (values["til"], values["cil"]) == (pytest.approx(-til), pytest.approx(cil))
-    assert values["squared"] < values["plain"], "it says that the space is smaller"
+    assert values["squared"] > values["plain"], "it says that images are dragged farther"
+
+
+def test_how_hard_the_two_losses_pull() -> None:
+    draws = torch.Generator().manual_seed(0)
+    for _ in range(20):
+        c = torch.randn(2, 5, generator=draws, dtype=torch.double)
+        e = torch.randn(1, 5, generator=draws, dtype=torch.double).requires_grad_()
+        gap = (c[0] - c[1]).norm()
+        for kind in ("euclidean", "squared"):
+            log_p = cm.centroids.log_probabilities(e, c, kind)[0, 0]
+            (slope,) = torch.autograd.grad(-log_p, e)
+            most = 2 * (1 - log_p.exp())
+            assert slope.norm() <= most * (1 + 1e-9) if kind == "euclidean" else torch.isclose(slope.norm(), most * gap)
 
 
 def test_where_one_run_is_shown_it_is_the_median() -> None:
