@@ -493,16 +493,18 @@ def chapters(
 def publish(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="A store, or one result file.")] = "runs",
     target: Annotated[str, typer.Option(help="Where the committed results lie.")] = "book/results",
+    replace: Annotated[bool, typer.Option("--replace", help="Also where another outcome is committed.")] = False,
     form: Form = None,
     as_json: AsJson = False,
 ) -> None:
-    """Validate results and copy them to the committed ones."""
+    """Validate results and copy them to the committed ones; a committed run with another outcome stays."""
     from cmlib.reproduction import publish as publishing
 
     form = chosen(form, as_json, "text", "json")
     check_results(target)
-    paths = [str(path) for path in publishing.publish(Path(source), Path(target))]
-    say("\n".join(paths), form, published=paths)
+    written, kept = ([str(path) for path in paths] for paths in publishing.publish(Path(source), Path(target), replace))
+    lines = [*written, *(f"kept: {path} (committed with another outcome; --replace puts this one there)" for path in kept)]
+    say("\n".join(lines), form, published=written, kept=kept)
 
 
 @command()

@@ -21,7 +21,7 @@ from cmlib.methods import METHODS
 from cmlib.methods.naive import Naive
 from cmlib.reproduction import audit, costs, publish
 from cmlib.reproduction import export as exports
-from cmlib.store import committed
+from cmlib.store import committed, write_checksums
 from cmlib.teaching import traced
 
 STORE, BOOK = committed().folder, Path(__file__).resolve().parents[1] / "book"
@@ -154,6 +154,7 @@ def committed_runs():
 def page_problems(folder, runs):
     """Problems of the pages of a folder, as a set of (file, problem)."""
     found = audit.Audit()
+    found.repeats = audit.check_store(BOOK / "repeats", audit.Audit())
     traced.check_pages(folder, runs, found)
     return set(found.problems)
 
@@ -444,6 +445,21 @@ def test_a_value_that_no_run_gives_is_said(tmp_path, two_seeds, shift, monkeypat
     assert line.startswith("07_test.ipynb: cell 0: acc = ") and "naive-cil-digits-seed0-b781ac71 and 1 more" in line
     monkeypatch.setattr(traced, "ON_PAGE", {("07_test", "acc")})
     assert problems(tmp_path) == []
+
+
+def test_a_run_that_a_page_makes_anew_may_be_that_of_another_cpu(tmp_path, two_seeds):
+    again = sorted((BOOK / "repeats/digits/digits-cil/naive").glob("seed1-*.json"))[0]
+    accuracy = committed().read(again).accuracy
+    assert abs(accuracy - two_seeds[1].accuracy) > 0.1
+    page_with(tmp_path, cm.say("{acc:.1f} %", two_seeds, acc=accuracy))
+    assert len(problems(tmp_path)) == 1
+    place = tmp_path / "book" / "repeats" / again.relative_to(BOOK / "repeats")
+    place.parent.mkdir(parents=True)
+    place.write_bytes(again.read_bytes())
+    write_checksums(tmp_path / "book" / "repeats")
+    assert problems(tmp_path) == []
+    page_with(tmp_path, cm.say("{acc:.1f} %", two_seeds[:1], acc=accuracy))
+    assert len(problems(tmp_path)) == 1
 
 
 def test_a_number_written_into_a_text_must_follow_too(tmp_path, two_seeds):

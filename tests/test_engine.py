@@ -22,7 +22,7 @@ from cmlib.checkpoint import Checkpoint
 from cmlib.methods.base import METHODS, Option
 from cmlib.methods.naive import Naive
 from cmlib.reproduction import publish, snapshots
-from cmlib.store import Store
+from cmlib.store import Store, checksums, read_checksums
 
 PAIRS = [(name, scenario) for name, cls in METHODS.items() for scenario in cls.scenarios]
 TINY = {"profile": "smoke", "epochs": 2, "train_per_class": 16}
@@ -275,9 +275,17 @@ def test_snapshots_are_recorded_kept_and_read(digits, recorded, tmp_path):
 def test_publish_checks_and_copies(digits, recorded, tmp_path):
     experiment = cm.Experiment("digits", "cil", "cm", 3, **TINY)
     copied(recorded[2], tmp_path / "runs")
-    (path,) = publish.publish(tmp_path / "runs", tmp_path / "results")
+    ((path,), _) = publish.publish(tmp_path / "runs", tmp_path / "results")
     assert path == Store(tmp_path / "results").path(experiment, digits.digest)
     assert path.with_suffix(".merged.npz").is_file()
+    before = path.read_bytes()
+    mine = next((tmp_path / "runs").rglob("seed*.json"))
+    content = json.loads(mine.read_text())
+    content["R"][0][0] = 12.5  # as another CPU might have it
+    mine.write_text(json.dumps(content))
+    assert publish.publish(tmp_path / "runs", tmp_path / "results") == ([], [path]) and path.read_bytes() == before
+    assert publish.publish(tmp_path / "runs", tmp_path / "results", replace=True) == ([path], [])
+    assert path.read_bytes() == mine.read_bytes() and read_checksums(tmp_path / "results") == checksums(tmp_path / "results")
     path.write_text(path.read_text().replace('"lam": 0.1', '"lam": 0.2'))
     with pytest.raises(cm.StoreError, match="does not fit its hash"):
         publish.publish(path, tmp_path / "elsewhere")

@@ -248,7 +248,7 @@ def test_a_store_and_a_method_may_have_odd_names(tmp_path, monkeypatch):
     path = tmp_path / "one[1].json"
     shutil.copy(next(committed().folder.rglob("digits-til/naive/seed0-*.json")), path)
     path.with_name("one[1].merged.npz").write_bytes(b"pictures")
-    (place,) = publish.publish(path, tmp_path / "results")
+    ((place,), _) = publish.publish(path, tmp_path / "results")
     assert place.is_file()
 
 
@@ -290,7 +290,7 @@ def test_a_folder_by_any_path_is_one_experiment_and_its_path_enters_no_file(tmp_
     assert pickle.loads(pickle.dumps(known)) == known
     assert "keeps only a folder's name" in error_of(OptionError, lambda: cm.run(known))
     (tmp_path / "book").mkdir()
-    (place,) = publish.publish(path, tmp_path / "results")
+    ((place,), _) = publish.publish(path, tmp_path / "results")
     assert place.relative_to(tmp_path / "results") == path.relative_to(tmp_path / "runs") and "secret" not in place.read_text()
     assert traced.audit(tmp_path / "results", tmp_path / "book").problems == []
 

@@ -33,10 +33,11 @@ from cmlib.store import CHECKSUMS, FINISHED, Run, Store, checksums, read_checksu
 
 @dataclass
 class Audit:
-    """What was found: problems as (file, what is wrong), and how much was checked."""
+    """What was found: problems as (file, what is wrong), how much was checked, and repeated runs that may explain a number."""
 
     problems: list[tuple[str, str]] = field(default_factory=list)
     checked: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    repeats: dict[str, Run] = field(default_factory=dict)
 
 
 # -- what a run's experiment implies --------------------------------------------------------------------------------------

@@ -175,7 +175,7 @@ def _extract(archive: Path, folder: Path) -> None:
 def _publish(folder: Path, results: Path) -> list[Path]:
     """As `cmlib publish`; errors name places in the archive."""
     try:
-        return publish(folder, results)
+        return publish(folder, results)[0]
     except StoreError as error:
         raise StoreError(f"nothing was put in place: {str(error).replace(f'{folder}{os.sep}', '')}") from None
 

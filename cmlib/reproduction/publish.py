@@ -10,18 +10,30 @@ from cmlib.experiment import Experiment
 from cmlib.store import Store, write_atomically, write_checksums
 
 
-def publish(source: Path, target: Path) -> list[Path]:
-    """Copy valid runs of a store (or one file), with their snapshots, to the committed results; StoreError for others."""
+def publish(source: Path, target: Path, replace: bool = False) -> tuple[list[Path], list[Path]]:
+    """Copy valid runs of a store (or one file), with their snapshots, to the committed results; StoreError for others.
+
+    Returns the places written and those left as they were: a committed run of the same experiment with another outcome (another
+    CPU gives one) stays, unless `replace`; snapshots are copied beside it all the same.
+    """
     files = [source] if source.is_file() else sorted(source.rglob("seed*.json"))
     if not files:
         raise StoreError(f"{source} holds no result files")
-    places = [_place(path, Store(target)) for path in files]  # all are checked before any is copied
+    store = Store(target)
+    places = [_place(path, store) for path in files]  # all are checked before any is copied
+    kept = [place for path, place in zip(files, places, strict=True) if not replace and _differs(path, place, store)]
     for path, place in zip(files, places, strict=True):
-        write_atomically(place, path.read_bytes())
+        if place not in kept:
+            write_atomically(place, path.read_bytes())
         for snapshots in path.parent.glob(f"{escape(path.stem)}.*.npz"):
             write_atomically(place.with_name(snapshots.name), snapshots.read_bytes())
     write_checksums(target)
-    return places
+    return [place for place in places if place not in kept], kept
+
+
+def _differs(path: Path, place: Path, store: Store) -> bool:
+    """Whether a run is committed there already that came to other accuracies."""
+    return place.is_file() and store.read(place).R != store.read(path).R
 
 
 def _place(path: Path, target: Store) -> Path:

@@ -18,7 +18,7 @@ from typing import Any
 from cmlib.errors import OptionError, nearest
 
 BLOCK = re.compile(r"^```python( quiet)?\n(.*?)^```\n?", re.MULTILINE | re.DOTALL)
-FOLDED = re.compile(r"<details[^>]*><summary>[^<]*</summary>\n*(.*?)\n*</details>", re.DOTALL)
+FOLDED = re.compile(r"<details[^>]*><summary>[^<]*</summary>(\n\n|)(.*)\1</details>", re.DOTALL)
 FIGURE_TYPES = ("text/html", "image/svg+xml")
 
 
@@ -105,4 +105,4 @@ def _fold(title: str, content: str, gap: str = "") -> str:
 def unfolded(text: str) -> str:
     """What lies inside a folded output; a text that is not folded as it is."""
     found = FOLDED.fullmatch(text)
-    return found[1] if found else text
+    return found[2] if found else text

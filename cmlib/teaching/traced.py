@@ -33,9 +33,11 @@ ON_PAGE: set[tuple[str, str]] = {
     ("03_classify_by_distance", "pixels_til"),  # accuracy of the nearest mean on raw pixels, beside that of methods
     ("03_classify_by_distance", "pixels_cil"),
     ("04_task_incremental_cm", "ours"),  # the accuracy of the loop that the chapter writes, and how far the package's is from it
+    ("04_task_incremental_cm", "theirs"),
     ("04_task_incremental_cm", "largest"),
     ("04_task_incremental_cm", "b"),  # drift of task 1
     ("07_baselines", "price"),  # accuracy with the task given minus without
+    ("05_class_incremental_cm", "diff"),  # of the run that the chapter makes itself
     ("05_class_incremental_cm", "share"),  # mistakes that name a class of another task
     # from the snapshots beside the runs: drift, variance, cells, anchors, in percent
     *(("06_inside_the_space", f"{name}{k}") for name in ("held", "free", "early", "plain", "moved") for k in range(10)),
@@ -67,7 +69,7 @@ def audit(store: str | Path = "book/results", book: str | Path = "book") -> Audi
     found = Audit()
     runs = check_store(shelf, found)
     if (pages / REPEATS).is_dir():
-        check_store(pages / REPEATS, found)
+        found.repeats = check_store(pages / REPEATS, found)
     check_pages(pages, runs, found)
     return found
 
@@ -319,8 +321,13 @@ def renderings(text: str, values: dict[str, Any]) -> set[tuple[str, str]]:
 def value_problems(
     record: dict[str, Any], named: Sequence[Run], chapter: str, runs: dict[str, Run], found: Audit
 ) -> Iterator[str]:
-    """Values, and decimal numbers written into the text, that do not follow from the runs named."""
+    """Values, and decimal numbers written into the text, that do not follow from the runs named.
+
+    A page that makes a run anew has the outcome of the CPU it was written on: the repeated runs are looked at as well.
+    """
     plain = plain_values(named) | printed_values()
+    if any(run.id in found.repeats for run in named):
+        plain |= plain_values([found.repeats.get(run.id, run) for run in named])
     pool = plain | detail_values(named, runs.values())
     for name, value in record["values"].items():
         if type(value) is not float:  # whole numbers are shown in full, so the rendering tells
