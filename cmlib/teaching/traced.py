@@ -40,6 +40,8 @@ ON_PAGE: set[tuple[str, str]] = {
     ("05_class_incremental_cm", "diff"),  # of the run that the chapter makes itself
     ("05_class_incremental_cm", "share"),  # mistakes that name a class of another task
     *(("05_class_incremental_cm", name) for name in ("memorised", "unseen", "on", "own", "bare")),  # the live run; spaces
+    # one exemplar a class: the files of its three seeds list different options, so that they count as different settings
+    *(("05_class_incremental_cm", name) for name in ("acc1", "sd1", "gain1", "with_task", "without")),
     # from the snapshots beside the runs: drift, variance, cells, anchors, in percent
     *(("06_inside_the_space", f"{name}{k}") for name in ("held", "free", "early", "plain", "moved") for k in range(10)),
     *(("06_inside_the_space", name) for name in ("end", "loose", "stay", "leave", "flat", "deep", "before", "after", "one")),
