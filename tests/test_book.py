@@ -11,6 +11,10 @@ from urllib.parse import unquote, urldefrag
 import pytest
 import yaml
 
+from cmlib.experiment import Experiment
+from cmlib.plots.story import story_map
+from cmlib.reproduction import paper
+from cmlib.store import committed
 from cmlib.teaching import lint, notebooks
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -152,7 +156,9 @@ def test_the_picture_of_the_first_page_is_that_of_the_committed_runs() -> None:
     assert len(stored.encode()) <= 150_000
     seen = lint._Pictures(stored)
     assert (seen.bare, seen.outside) == ([], [])
-    assert ":file: _static/hero.html" in (BOOK / "index.md").read_text()
+    assert (BOOK / "_static" / "map.html").read_text(encoding="utf-8") == story_map().html + "\n"
+    text = (BOOK / "index.md").read_text()
+    assert ":file: _static/hero.html" in text and ":file: _static/map.html" in text
 
 
 def test_the_picture_can_be_written_anywhere_and_is_the_same_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,11 +166,17 @@ def test_the_picture_can_be_written_anywhere_and_is_the_same_again(tmp_path: Pat
     from cmlib.store import Store
     from cmlib.teaching import hero
 
-    first, second = (hero.main([str(tmp_path / name)]).read_bytes() for name in ("a.html", "b.html"))
+    first, second = (hero.main([str(tmp_path / name)])[0].read_bytes() for name in ("a", "b"))
     assert first == second and first.count(b'id="cm-hero-player"') == 1
     monkeypatch.setattr(hero, "committed", lambda: Store(tmp_path / "nothing"))
-    with pytest.raises(StoreError, match="no snapshots"):
+    with pytest.raises(StoreError, match="no digits run of cm in cil"):
         hero.page()
+
+
+def test_the_picture_of_the_first_page_shows_the_median_run() -> None:
+    runs = paper.runs_like(committed(), Experiment("digits", "cil", "cm"))
+    by_accuracy = sorted(runs, key=lambda run: run.accuracy)
+    assert len(runs) == 5 and f"the run of seed {by_accuracy[2].seed}, the median" in (BOOK / "_static" / "hero.html").read_text()
 
 
 def test_the_first_page_names_every_chapter() -> None:

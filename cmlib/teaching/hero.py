@@ -1,6 +1,6 @@
-"""The landing page's picture: the merged space while tasks arrive (the paper's Figure 4), from the committed snapshot.
+"""The landing page's pictures: the merged space while tasks arrive (the paper's Figure 4), of the median run, and the map.
 
-python -m cmlib.teaching.hero [book/_static/hero.html]     write it anew; a test compares the file with what this would write
+python -m cmlib.teaching.hero [book/_static]     write both anew; a test compares the files with what this would write
 """
 
 from __future__ import annotations
@@ -16,22 +16,24 @@ from cmlib.errors import StoreError
 from cmlib.experiment import Experiment
 from cmlib.plots import geometry
 from cmlib.plots.player import player
+from cmlib.plots.story import story_map
 from cmlib.plots.svg import svg_scatter
 from cmlib.reproduction import paper, snapshots
 from cmlib.store import Run, committed, write_atomically
 
-PLACE = Path("book/_static/hero.html")
-EXPERIMENT = Experiment("digits", "cil", "cm", 0)
+PLACE = Path("book/_static")
+EXPERIMENT = Experiment("digits", "cil", "cm")
 LABEL = "The space of Centroids Matching while it learns ten digits, two a task"
 STYLE = ".cm-hero{margin:0}.cm-hero>p{font-size:.85em;line-height:1.45;margin:.6em auto 0;max-width:30rem}"
 NUMBERS = {2: "two", 4: "four", 6: "six", 8: "eight", 10: "ten"}
 
 
 def committed_spaces() -> list[geometry.Space]:
-    """The merged space after each task from the second on, as it was published; StoreError when it was not."""
-    found = snapshots.find(EXPERIMENT, "merged", [committed()])
+    """The merged space of the median run after each task from the second on; StoreError when it was not published."""
+    shown = EXPERIMENT.but(seed=paper.median_run(_runs(EXPERIMENT)).seed)
+    found = snapshots.find(shown, "merged", [committed()])
     if found is None:
-        raise StoreError("the committed results hold no snapshots of the merged space of cm, digits, cil, seed 0")
+        raise StoreError(f"the committed results hold no snapshots of the merged space of cm, digits, cil, seed {shown.seed}")
     return [
         geometry.Space.of(one.points, one.labels, one.centroids, one.centroid_labels, f"After task {one.after}")
         for one in found[1]
@@ -68,33 +70,36 @@ def _caption(space: geometry.Space) -> str:
 
 def _note(view: geometry.Projection) -> str:
     """What one sees, and how it compares with plain training: computed from the committed runs."""
-    naive, mine = (_accuracies(EXPERIMENT.but(method=method)) for method in ("naive", "cm"))
+    naive, mine = (_runs(EXPERIMENT.but(method=method)) for method in ("naive", "cm"))
     return (
         f"Points are test images, crosses are centroids, a colour is a task; an image is taken for the digit whose cell it lies "
         f"in. A dashed line shows how a centroid moved. Over {len(mine)} runs this method ends at {_range(mine)} % accuracy, "
-        f"plain training at {_range(naive)} %. (This is the run of seed 0. The plane holds {view.explained:.0f} % of the "
-        f"variance in {view.dimensions} dimensions.)"
+        f"plain training at {_range(naive)} %. (Shown is the run of seed {paper.median_run(mine).seed}, the median, recorded "
+        f"anew. The plane holds {view.explained:.0f} % of the variance in {view.dimensions} dimensions.)"
     )
 
 
-def _accuracies(experiment: Experiment) -> list[float]:
+def _runs(experiment: Experiment) -> list[Run]:
     runs: list[Run] = paper.finished(paper.runs_like(committed(), experiment))
     if not runs:
         raise StoreError(f"the committed results hold no digits run of {experiment.method} in {experiment.scenario}")
-    return [run.accuracy for run in runs]
+    return runs
 
 
-def _range(values: list[float]) -> str:
+def _range(runs: list[Run]) -> str:
+    values = [run.accuracy for run in runs]
     low, high = round(min(values)), round(max(values))
     return f"{low} to {high}" if low < high else f"{low}"
 
 
-def main(arguments: list[str]) -> Path:
-    """Write the picture to the file named, or to its place in the book."""
-    target = Path(arguments[0]) if arguments else PLACE
-    write_atomically(target, page().encode())
-    return target
+def main(arguments: list[str]) -> list[Path]:
+    """Write both pictures into the folder named, or to their place in the book."""
+    folder = Path(arguments[0]) if arguments else PLACE
+    pictures = {"hero.html": page(), "map.html": story_map().html + "\n"}
+    for name, picture in pictures.items():
+        write_atomically(folder / name, picture.encode())
+    return [folder / name for name in pictures]
 
 
 if __name__ == "__main__":
-    print(main(sys.argv[1:]))
+    print(*main(sys.argv[1:]), sep="\n")
