@@ -72,37 +72,52 @@ WRONG_PREDICTIONS = {
 
 # -- 5.3 --------------------------------------------------------------------------------------------------------------
 
-SMALL = cm.Experiment("digits", "cil", "cm", profile="smoke")
+
+def offset(build: Callable[[Any, int], None] | None = None, forward: Callable[[Any, Any], Any] | None = None) -> type:
+    """A projector class with one vector, but for what is done otherwise."""
+
+    class Made(torch.nn.Module):
+        def __init__(self, size: int) -> None:
+            super().__init__()
+            (build or (lambda self, size: setattr(self, "offset", torch.nn.Parameter(torch.randn(size)))))(self, size)
+
+        def forward(self, e: Any) -> Any:
+            return forward(self, e) if forward else e + self.offset
+
+    return Made
 
 
-def test_accuracy_against_memory_size(capsys: pytest.CaptureFixture[str]) -> None:
-    right = lambda sizes, run: [run(SMALL.but(memory_size=size)).accuracy for size in sizes]  # noqa: E731
-    assert said(capsys, cm.checks.ch05_3, right) == "OK 5.3 (22 tests)"
-    again = lambda sizes, run: [run(SMALL.but(memory_size=n, seed=3), progress=False).accuracy for n in sizes]  # noqa: E731
-    assert said(capsys, cm.checks.ch05_3, again) == "OK 5.3 (22 tests)"
+def parameter(make: Callable[[int], torch.Tensor]) -> Callable[[Any, int], None]:
+    return lambda self, size: setattr(self, "offset", torch.nn.Parameter(make(size)))
 
 
-WRONG_CURVES = {
-    "cm in cil was asked for, got cm in til": lambda sizes, run: [
-        run(SMALL.but(scenario="til", memory_size=size)).accuracy for size in sizes
-    ],
-    "cm in cil was asked for, got er in cil": lambda sizes, run: [
-        run(SMALL.but(method="er", memory_size=size)).accuracy for size in sizes
-    ],
-    "the run for size 10 has memory_size=20": lambda sizes, run: [run(SMALL).accuracy for size in sizes],
-    "something besides memory_size changes": lambda sizes, run: [
-        run(SMALL.but(memory_size=size, seed=k)).accuracy for k, size in enumerate(sizes)
-    ],
-    "run must be called 3 times": lambda sizes, run: [run(SMALL.but(memory_size=sizes[0])).accuracy] * 3,
-    "whose .accuracy is wanted": lambda sizes, run: [run(SMALL.but(memory_size=size)) for size in sizes],
-    "must hold run.accuracy for each size": lambda sizes, run: [run(SMALL.but(memory_size=size)).bwt_final for size in sizes],
-    "in the order asked": lambda sizes, run: sorted(run(SMALL.but(memory_size=size)).accuracy for size in sizes),
-    "must be a list, got NoneType": lambda sizes, run: [run(SMALL.but(memory_size=size)) for size in sizes].clear(),
-    "your answer raised OptionError": lambda sizes, run: [run(SMALL.but(memory=size)).accuracy for size in sizes],
-}
+ONE_FOR_ALL = torch.nn.Parameter(torch.randn(6))
+
+
+def test_a_projector_that_cannot_look(capsys: pytest.CaptureFixture[str]) -> None:
+    for right in (offset(), offset(parameter(lambda size: 0.1 * torch.randn(size))), cm.projectors.Offset):
+        assert said(capsys, cm.checks.ch05_3, right) == "OK 5.3 (13 tests)"
+
+
+WRONG_OFFSETS: list[tuple[Any, str]] = [
+    (cm.projectors.ScaleTranslate, "depends on the embedding"),
+    (cm.projectors.OffsetLinear, "depends on the embedding"),
+    (offset(lambda self, size: setattr(self, "offset", torch.randn(size))), "a plain tensor is not learned"),
+    (offset(lambda self, size: self.register_buffer("offset", torch.randn(size))), "a plain tensor is not learned"),
+    (cm.projectors.Identity, "the optimizer finds no weights"),
+    (offset(forward=lambda self, e: e * self.offset), "depends on the embedding"),
+    (offset(forward=lambda self, e: e + self.offset.detach()), "has no gradient: is something detached?"),
+    (offset(forward=lambda self, e: self.offset), "must have shape [4, 6], got [6]"),
+    (offset(parameter(lambda size: torch.randn(1))), "all features get the same number"),
+    (offset(parameter(torch.zeros)), "begins at exactly 0"),
+    (offset(lambda self, size: setattr(self, "offset", ONE_FOR_ALL)), "two projectors share one offset"),
+    (offset(parameter(lambda size: torch.randn(1, size))), "a single embedding [E] must stay one"),
+    (lambda size: torch.randn(size), "a projector is an nn.Module, got Tensor"),
+    (lambda: None, "your answer raised TypeError"),
+]
 
 WRONG: dict[str, list[tuple[Callable[..., Any], str]]] = {  # tests/test_exercises.py gives them to the checks
     "05_1": WRONG_SHARES,
     "05_2": [(answer, words) for words, answer in WRONG_PREDICTIONS.items()],
-    "05_3": [(answer, words) for words, answer in WRONG_CURVES.items()],
+    "05_3": WRONG_OFFSETS,
 }

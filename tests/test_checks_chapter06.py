@@ -27,32 +27,49 @@ def steps_of_classes(first: Any, now: Any, labels: Any) -> Any:
     return [(now - first)[labels == k].mean(0) for k in np.unique(labels)]
 
 
-def cells(frame: Any) -> Any:
-    near = ((frame.points[:, None] - frame.centroids[None]) ** 2).sum(2).argmin(1)
-    return frame.centroid_labels[near]
+def careful_step(method: Any, optimizer: Any, x: Any, y: Any, task: Any, most: float = 1.0) -> Any:
+    optimizer.zero_grad(set_to_none=True)
+    loss = method.loss(x, y, task)
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(method.parameters(), most)
+    optimizer.step()
+    return loss.detach()
 
 
-def interference(load: Any, kinds: Any) -> dict[str, float]:
-    out = {}
-    for kind in kinds:
-        *_, before, last = load(kind)
-        old = np.isin(last.labels, before.centroid_labels)
-        out[kind] = 100 * float(np.mean([k not in before.centroid_labels for k in cells(last)[old]]))
-    return out
+def stepping(shorten: Callable[[Any, float], Any], clear: bool = True, give: Callable[[Any], Any] = torch.Tensor.detach) -> Any:
+    """A wrong answer to 6.3 from what it does with the gradients of a list of parameters."""
+
+    def step(method: Any, optimizer: Any, x: Any, y: Any, task: Any, most: float = 1.0) -> Any:
+        if clear:
+            optimizer.zero_grad()
+        loss = method.loss(x, y, task)
+        loss.backward()
+        shorten([p for p in method.parameters() if p.grad is not None], most)
+        optimizer.step()
+        return give(loss)
+
+    return step
 
 
-def each(share: Callable[[Any, Any], float]) -> Callable[..., dict[str, float]]:
-    """A wrong answer to 6.3 from what it computes of the last two moments."""
-    return lambda load, kinds: {kind: share(*load(kind)[-2:]) for kind in kinds}
+def whole(weights: Any, most: float) -> None:
+    torch.nn.utils.clip_grad_norm_(weights, most)
 
 
-def by_row(before: Any, last: Any) -> float:
-    near = ((last.points[:, None] - last.centroids[None]) ** 2).sum(2).argmin(1)
-    return 100 * float((~np.isin(near, before.centroid_labels))[np.isin(last.labels, before.centroid_labels)].mean())
+def always(weights: Any, most: float) -> None:
+    length = torch.cat([p.grad for p in weights]).norm()
+    for p in weights:
+        p.grad *= most / length
 
 
-def new_cells(before: Any, last: Any, rows: Any) -> float:
-    return 100 * float((~np.isin(cells(last), before.centroid_labels))[rows].mean())
+def each_tensor(weights: Any, most: float) -> None:
+    for p in weights:
+        torch.nn.utils.clip_grad_norm_([p], most)
+
+
+def after_the_step(method: Any, optimizer: Any, x: Any, y: Any, task: Any, most: float = 1.0) -> Any:
+    loss = stepping(lambda weights, most: None)(method, optimizer, x, y, task)
+    whole(method.parameters(), most)
+    return loss
 
 
 WRONG: dict[str, list[tuple[Any, str]]] = {
@@ -81,21 +98,23 @@ WRONG: dict[str, list[tuple[Any, str]]] = {
         (lambda a, b, y: "far", "must be numbers, one a class, got str"),
     ],
     "06_3": [
-        (each(lambda b, a: new_cells(b, a, slice(None))), "the images of the new classes are counted too"),
-        (
-            each(lambda b, a: 100 * float((cells(a) != a.labels)[np.isin(a.labels, b.centroid_labels)].mean())),
-            "every image in a wrong cell is counted",
-        ),
-        (each(lambda b, a: new_cells(b, a, np.isin(a.labels, b.centroid_labels)) / 100), "share of one; return percent"),
-        (each(by_row), "the row of the nearest centroid is not its label"),
-        (lambda load, kinds: [load(kind) for kind in kinds], "must be a dictionary, got list"),
-        (lambda load, kinds: {"none": load("none")}, "the keys must be ['scale_translate', 'none'], got ['none']"),
-        (lambda load, kinds: {kind: 0.0 for kind in kinds}, "load must be called with ['scale_translate', 'none']"),
-        (each(lambda b, a: "some"), "must be a number, got str"),
-        (lambda load, kinds: None, "returns nothing; return a dictionary"),
+        (stepping(each_tensor), "each tensor was shortened by itself"),
+        (stepping(lambda w, most: torch.nn.utils.clip_grad_value_(w, most)), "every number was cut by itself"),
+        (stepping(always), "a gradient that was short enough was made longer"),
+        (stepping(whole, clear=False), "the gradient of an earlier step is still in it"),
+        (after_the_step, "the gradient is as long as before"),
+        (stepping(whole, give=lambda loss: loss), "still carries its graph"),
+        (stepping(whole, give=lambda loss: None), "returns nothing; return the loss"),
+        (stepping(whole, give=lambda loss: loss.detach() + 1), "the loss before the step is 2, got 3"),
+        (lambda method, optimizer, x, y, task, most=1.0: method.loss(x, y, task).detach(), "nothing moved"),
+        (lambda *_: 2.0, "the loss was never asked for"),
     ],
 }
-RIGHT = {1: [lambda: 100 * 50 / 58, lambda: torch.tensor(86.207), 86.2], 2: [shift_by_class], 3: [interference]}
+RIGHT = {
+    1: [lambda: 100 * 50 / 58, lambda: torch.tensor(86.207), 86.2],
+    2: [shift_by_class],
+    3: [careful_step, stepping(whole), stepping(whole, give=lambda loss: loss.item())],
+}
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
@@ -122,19 +141,6 @@ def test_wrong_answers_get_their_words(capsys: pytest.CaptureFixture[str], name:
     line = said(capsys, number, answer)
     assert line.startswith(f"Not yet 6.{number}: ") and "Hint: " in line and line.count("\n") == 0
     assert words in line, line
-
-
-def test_since_the_first_moment_is_another_share(capsys: pytest.CaptureFixture[str]) -> None:
-    """With two moments the two shares are the same; the third kind of the check has four, and tells them apart."""
-
-    def since_first(load: Any, kinds: Any) -> dict[str, float]:
-        out = {}
-        for kind in kinds:
-            first, *_, last = load(kind)
-            out[kind] = new_cells(first, last, np.isin(last.labels, first.centroid_labels))
-        return out
-
-    assert "not since the first" in said(capsys, 3, since_first)
 
 
 def test_the_toy_of_6_1_is_the_chapters() -> None:

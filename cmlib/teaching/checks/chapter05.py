@@ -1,9 +1,8 @@
-"""Checks of chapter 5: exemplars a class, prediction in the merged space, accuracy against the size of the memory."""
+"""Checks of chapter 5: exemplars a class, prediction in the merged space, a projector of one's own."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -96,38 +95,36 @@ def _why(predicted: Tensor, wanted: Tensor, embeddings: Tensor, centroids: list[
 
 # -- 5.3 --------------------------------------------------------------------------------------------------------------
 
-SIZES = (10, 20, 40)
+SIZE = 6
 
 
-@exercise("5.3", hint="change memory_size and nothing else, call run once for each size, and return run.accuracy")
-def ch05_3(answer: Callable[..., Sequence[float]], test: Test) -> None:
-    """memory_curve(sizes, run) -> the accuracy for each size; `run` stands in for cm.run, so nothing is trained here."""
-    asked: list[Any] = []
+@exercise("5.3", hint="self.offset = nn.Parameter(0.1 * torch.randn(size)) in __init__, after super(); return e + self.offset")
+def ch05_3(answer: Any, test: Test) -> None:
+    """OwnOffset(size): a projector that adds one learned vector, the same whatever the embedding is."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(5)
+        one, other = answer(SIZE), answer(SIZE)
+        e = 3 * torch.randn(4, SIZE)
+    test.true(isinstance(one, nn.Module), f"a projector is an nn.Module, got {type(one).__name__}")
+    weights = list(one.parameters())
+    test.true(bool(weights), "the optimizer finds no weights: a plain tensor is not learned")
+    moved = test.shape("the projection of [4, 6]", one(e), (4, SIZE))
+    offset = (moved - e).detach()
+    _only_adds(offset, test)
+    count = sum(weight.numel() for weight in weights)
+    test.true(count == SIZE, f"one vector of {SIZE} features has {SIZE} weights, got {count}")
+    gradient = test.gradient("the projection", moved, weights[0])
+    test.close("the gradient of the sum over 4 images", gradient.reshape(-1), torch.full((SIZE,), 4.0))
+    test.true(tuple(one(e[0]).shape) == (SIZE,), "a single embedding [E] must stay one, as centroids may come alone")
+    test.true(tuple(one(e[None]).shape) == (1, 4, SIZE), "embeddings of several heads [t, B, E] must keep their shape")
+    test.true(bool(offset[0].abs().max() > 0), "the offset begins at exactly 0; begin with small random numbers")
+    shared = {id(weight) for weight in weights} & {id(weight) for weight in other.parameters()}
+    test.true(not shared, "two projectors share one offset; each task needs its own: make it in __init__")
 
-    def stand_in(experiment: Any, *_: Any, **__: Any) -> SimpleNamespace:
-        asked.append(experiment)
-        size = getattr(experiment, "memory_size", 0)
-        accuracy = 50.0 + 10.0 * SIZES.index(size) if size in SIZES else -1.0
-        return SimpleNamespace(accuracy=accuracy, bwt=-5.0, bwt_final=-6.0, learning_accuracy=99.0, id="stand-in")
 
-    for order in (SIZES, SIZES[::-1]):
-        asked.clear()
-        curve = answer(list(order), stand_in)
-        test.true(len(asked) == len(order), f"run must be called {len(order)} times for {len(order)} sizes, got {len(asked)}")
-        _experiments(asked, order, test)
-        values = curve.tolist() if hasattr(curve, "tolist") else curve
-        test.true(isinstance(values, list | tuple), f"the answer must be a list, got {type(curve).__name__}")
-        numbers = all(isinstance(value, int | float) for value in values)
-        test.true(numbers, "the list must hold numbers: run returns a Run, whose .accuracy is wanted")
-        wanted = [50.0 + 10.0 * SIZES.index(size) for size in order]
-        test.true([float(v) for v in values] == wanted, "the list must hold run.accuracy for each size, in the order asked")
-
-
-def _experiments(asked: list[Any], sizes: Sequence[int], test: Test) -> None:
-    for experiment, size in zip(asked, sizes, strict=True):
-        method, scenario = getattr(experiment, "method", "?"), getattr(experiment, "scenario", "?")
-        test.true((method, scenario) == ("cm", "cil"), f"cm in cil was asked for, got {method} in {scenario}")
-        got = experiment.memory_size
-        test.true(got == size, f"the run for size {size} has memory_size={got}")
-    same = len({one.but(memory_size=SIZES[0]) for one in asked}) == 1
-    test.true(same, "something besides memory_size changes from run to run (the seed?)")
+def _only_adds(offset: Tensor, test: Test) -> None:
+    """Every row of `offset` [4, E], what was added to four embeddings, is the same vector."""
+    same = torch.allclose(offset, offset[:1].expand_as(offset), atol=1e-4)
+    test.true(same, "what is added depends on the embedding: it is another vector for another image")
+    flat = bool((offset[0] - offset[0, 0]).abs().max() < 1e-6) and bool(offset[0].abs().max() > 0)
+    test.true(not flat, "all features get the same number; the vector needs one for each feature")

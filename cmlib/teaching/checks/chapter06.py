@@ -1,14 +1,14 @@
-"""Checks of chapter 6: what a plane holds, the part of drift that a class shares, old images in the cells of new classes."""
+"""Checks of chapter 6: what a plane holds, the part of drift that a class shares, a step that cannot leap."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from types import SimpleNamespace
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from cmlib.teaching.checks.base import NotYet, Test, exercise
 
@@ -109,80 +109,75 @@ def _compare(got: Numbers, right: Numbers, first: Numbers, now: Numbers, labels:
 
 # -- 6.3 --------------------------------------------------------------------------------------------------------------
 
-
-def _frames(seed: int, moments: int = 3) -> list[SimpleNamespace]:
-    """Made-up snapshots of a merged space that grows by two classes a moment; classes in no particular order."""
-    draws = np.random.default_rng(seed)
-    spots = 4 * draws.normal(size=(2 * moments + 2, 3))
-    frames = []
-    for k in range(moments):
-        classes = draws.permutation(2 * k + 4)
-        labels = draws.integers(0, 2 * k + 4, 60)
-        points = spots[labels] + 3.5 * draws.normal(size=(60, 3))
-        frames.append(
-            SimpleNamespace(after=k + 2, points=points, labels=labels, centroids=spots[classes], centroid_labels=classes)
-        )
-    return frames
+Step = Callable[..., Any]
+RATE = 0.1
 
 
-def _cells(frame: Any) -> Any:
-    near = np.linalg.norm(frame.points[:, None] - frame.centroids[None], axis=2).argmin(1)
-    return frame.centroid_labels[near]
+class _Pull(nn.Module):
+    """A stand-in for a method: two tensors of weights with known gradients, and a third that has none."""
+
+    def __init__(self, scale: float) -> None:
+        super().__init__()
+        self.a, self.b = nn.Parameter(torch.zeros(2)), nn.Parameter(torch.zeros(3))
+        self.idle = nn.Parameter(torch.ones(1))
+        self.scale, self.asked = scale, 0
+
+    def loss(self, x: Tensor, y: Tensor, task: Any) -> Tensor:
+        """Linear in the weights: the gradient is scale * x, its first two entries on a, the others on b."""
+        self.asked += 1
+        return self.scale * (torch.cat([self.a, self.b]) * x).sum() + y.sum()
+
+    def moved(self) -> Tensor:
+        return -torch.cat([self.a, self.b]).detach() / RATE
 
 
-def _interference(frames: Sequence[Any]) -> float:
-    last = frames[-1]
-    old = np.isin(last.labels, frames[-2].centroid_labels)
-    return 100 * float((~np.isin(_cells(last)[old], frames[-2].centroid_labels)).mean())
+@exercise("6.3", hint="after loss.backward(): torch.nn.utils.clip_grad_norm_(method.parameters(), most); then optimizer.step()")
+def ch06_3(answer: Step, test: Test) -> None:
+    """careful_step(method, optimizer, x, y, task, most=1.0): a step whose whole gradient has at most the length `most`."""
+    x, y = torch.tensor([1.0, 2.0, 2.0, 0.0, 4.0]), torch.tensor([2.0])  # of length 5
+    for scale, most in ((0.1, 1.0), (2.0, 1.0), (2.0, 3.0), (0.1, 0.25), (0.01, 3.0)):
+        method = _Pull(scale)
+        optimizer = torch.optim.SGD(method.parameters(), lr=RATE)
+        method.a.grad = torch.full((2,), 100.0)  # what an earlier step has left
+        given = answer(method, optimizer, x, y, None, most)
+        test.true(method.asked > 0, "the loss was never asked for: call method.loss(x, y, task)")
+        right = scale * x * min(1.0, most / (5 * scale))
+        _direction(method.moved(), scale * x, right, most, test)
+        _the_loss(given, test)
+    method = _Pull(1.0)
+    answer(method, torch.optim.SGD(method.parameters(), lr=RATE), x, y, None)
+    test.close("the length of the step when `most` is not given", method.moved().norm().item(), 1.0)
+    test.true(method.idle.item() == 1.0, "a weight without a gradient must stay where it is")
 
 
-def _other_shares(frames: Sequence[Any]) -> dict[str, float]:
-    last, before = frames[-1], frames[-2].centroid_labels
-    cells, old = _cells(last), np.isin(last.labels, before)
-    new_cell = ~np.isin(cells, before)
-    index = np.linalg.norm(last.points[:, None] - last.centroids[None], axis=2).argmin(1)
-    first = frames[0].centroid_labels
-    return {
-        "the images of the new classes are counted too; only old classes can be disturbed": 100 * float(new_cell.mean()),
-        "every image in a wrong cell is counted; only the cells of the new classes are meant": 100
-        * float((cells != last.labels)[old].mean()),
-        "that is a share of one; return percent": float(new_cell[old].mean()),
-        "the row of the nearest centroid is not its label; look it up in centroid_labels": 100
-        * float((~np.isin(index, before))[old].mean()),
-        "new means since the moment before the last, not since the first": 100
-        * float((~np.isin(cells, first))[np.isin(last.labels, first)].mean()),
-    }
-
-
-@exercise("6.3", hint="old = labels that frames[-2] has centroids for; which of these lie nearest to a centroid it had not?")
-def ch06_3(answer: Callable[..., Mapping[str, float]], test: Test) -> None:
-    """interference(load, kinds) -> {kind: percent of old images in cells of the newest classes}; `load` stands in."""
-    for kinds, base in ((("scale_translate", "none"), 0), (("none",), 20), (("linear", "mlp", "offset"), 40)):
-        made = {kind: _frames(base + rank, 2 + rank) for rank, kind in enumerate(kinds)}
-        asked: list[str] = []
-
-        def load(kind: str, made: Any = made, asked: list[str] = asked) -> list[SimpleNamespace]:
-            asked.append(kind)
-            return list(made[kind])
-
-        found = answer(load, list(kinds))
-        if found is None:
-            raise NotYet("your function returns nothing; return a dictionary")
-        test.true(isinstance(found, Mapping), f"the answer must be a dictionary, got {type(found).__name__}")
-        test.true(set(found) == set(kinds), f"the keys must be {list(kinds)}, got {list(found)}")
-        test.true(set(asked) == set(kinds), f"load must be called with {list(kinds)}, it was called with {asked}")
-        for kind in kinds:
-            _one_kind(found[kind], made[kind], kind, test)
-
-
-def _one_kind(value: Any, frames: Sequence[Any], kind: str, test: Test) -> None:
-    try:
-        got = float(value)
-    except (TypeError, ValueError):
-        raise NotYet(f"the value of '{kind}' must be a number, got {type(value).__name__}") from None
-    right = _interference(frames)
-    if abs(got - right) > 1e-6:
-        for words, slip in _other_shares(frames).items():
-            if abs(got - slip) < 1e-6:
+def _direction(moved: Tensor, gradient: Tensor, right: Tensor, most: float, test: Test) -> None:
+    """The gradient that the optimizer was given, against the right one; typical slips get their words."""
+    if not torch.allclose(moved, right, atol=1e-4):
+        length = gradient.norm().item()
+        each = torch.cat([part * min(1.0, most / part.norm().item()) for part in gradient.split((2, 3))])
+        left = gradient + torch.tensor([100.0, 100.0, 0.0, 0.0, 0.0])
+        left = left * min(1.0, most / left.norm().item())
+        slips = {
+            "nothing moved: does the optimizer take a step, and after backward?": torch.zeros(5),
+            "the gradient of an earlier step is still in it: set gradients to zero first": left,
+            "the gradient is as long as before: shorten it before the optimizer steps": gradient if length > most else right,
+            "a gradient that was short enough was made longer": gradient * most / length if length < most else right,
+            "every number was cut by itself, which turns the direction: shorten the whole vector": gradient.clamp(-most, most),
+            "each tensor was shortened by itself; the length is that of all of them together": each,
+        }
+        for words, slip in slips.items():
+            if torch.allclose(moved, slip, atol=1e-3):
                 raise NotYet(words)
-    test.close(f"the share for '{kind}'", got, right, tolerance=1e-6)
+    cosine = torch.nn.functional.cosine_similarity(moved, gradient, dim=0).item()
+    test.true(cosine > 0.999 or not right.any(), "the direction of the step is not that of the gradient")
+    test.close(f"the length of the gradient (most = {most:g})", moved.norm().item(), right.norm().item(), tolerance=1e-3)
+
+
+def _the_loss(given: Any, test: Test) -> None:
+    if given is None:
+        raise NotYet("your function returns nothing; return the loss, detached")
+    value = given.item() if isinstance(given, Tensor) and given.numel() == 1 else given
+    test.true(isinstance(value, int | float), f"the loss must be one number, got {type(given).__name__}")
+    test.true(abs(value - 2.0) < 1e-4, f"the loss before the step is 2, got {value:g}; return that one")
+    attached = isinstance(given, Tensor) and given.requires_grad
+    test.true(not attached, "the loss still carries its graph: return loss.detach()")
