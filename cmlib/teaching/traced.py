@@ -30,6 +30,7 @@ from cmlib.teaching.solution import unfolded
 
 # Values that a page computes from a network it trains itself, beside runs that it names: (chapter, name of the value).
 ON_PAGE: set[tuple[str, str]] = {
+    ("02_scenarios_and_metrics", "most"),  # forgetting beyond minus final BWT, of one run
     ("03_classify_by_distance", "pixels_til"),  # accuracy of the nearest mean on raw pixels, beside that of methods
     ("03_classify_by_distance", "pixels_cil"),
     ("04_task_incremental_cm", "ours"),  # the accuracy of the loop that the chapter writes, and how far the package's is from it
