@@ -1,4 +1,4 @@
-"""Accuracy and backward transfer from the accuracy matrix R (paper, section 5.1, "Metrics").
+"""Accuracy, backward transfer and forgetting from the accuracy matrix R (paper, section 5.1, "Metrics").
 
 R is [N, N] in percent: row i holds the accuracies after task i, column j those on task j. Entries above the diagonal are not
 measured (NaN). Every function takes anything numpy can read and returns a float in percent (or percentage points).
@@ -54,3 +54,25 @@ def learning_accuracy(R: ArrayLike) -> float:
     Built in chapter 2.
     """
     return float(np.diag(_matrix(R)).mean())
+
+
+def forgetting(R: ArrayLike) -> float:
+    """How far old tasks end below their best: the mean over j < N of max_{j <= i < N} R[i, j] - R[N, j]. NaN for a single task.
+
+    It is never below -`bwt_final`, and equal to it where every old task was at its best right after it was learned
+    (Chaudhry et al., 2018).
+
+    Built in chapter 2.
+    """
+    matrix = _matrix(R)
+    falls = [matrix[j:-1, j].max() - matrix[-1, j] for j in range(len(matrix) - 1)]
+    return float(np.mean(falls)) if falls else math.nan
+
+
+def incremental_accuracy(R: ArrayLike) -> float:
+    """Average incremental accuracy: the mean over all moments i of the mean accuracy on the tasks seen so far, R[i, :i + 1].
+
+    Built in chapter 2.
+    """
+    matrix = _matrix(R)
+    return float(np.mean([matrix[i, : i + 1].mean() for i in range(len(matrix))]))

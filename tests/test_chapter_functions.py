@@ -19,7 +19,10 @@ from cmlib.plots import drift, geometry
 
 BOOK = Path(__file__).parents[1] / "book"
 CHAPTERS = {
-    "02_scenarios_and_metrics": {name: getattr(metrics, name) for name in ("accuracy", "learning_accuracy", "bwt", "bwt_final")},
+    "02_scenarios_and_metrics": {
+        name: getattr(metrics, name)
+        for name in ("accuracy", "learning_accuracy", "bwt", "bwt_final", "forgetting", "incremental_accuracy")
+    },
     "03_classify_by_distance": {
         name: getattr(eq, name) for name in ("class_centroids", "distances", "log_probabilities", "predict")
     },

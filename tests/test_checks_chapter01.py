@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+import torch.nn.functional as F
 
-from cmlib import metrics
 from cmlib.teaching import checks
 
 
@@ -53,79 +54,91 @@ WRONG_ORDERS = [
 # -- 1.2 ------------------------------------------------------------------------------------------------------------------
 
 
-def right(R: Any) -> tuple[float, float, float]:
-    n = len(R)
-    i, j = np.tril_indices(n, -1)
-    return R[-1].mean(), (R[i, j] - R[j, j]).mean(), (R[-1, :-1] - np.diag(R)[:-1]).mean()
+def right(z: Any, y: Any) -> Any:
+    return (z.softmax(1) - F.one_hot(y, z.shape[1])) / len(y)
 
 
-def test_metrics_right(capsys: pytest.CaptureFixture[str]) -> None:
-    assert said(checks.ch01_2, right, capsys) == "OK 1.2 (24 tests)"
+def test_push_right(capsys: pytest.CaptureFixture[str]) -> None:
+    assert said(checks.ch01_2, right, capsys) == "OK 1.2 (13 tests)"
+    assert said(checks.ch01_2, lambda z, y: right(z.double(), y), capsys) == "OK 1.2 (13 tests)"
+    rounded = lambda z, y: (right(z, y) * 10000).round() / 10000  # noqa: E731
+    assert said(checks.ch01_2, rounded, capsys).startswith("OK 1.2")
 
 
-def changed(R: Any, place: int, value: float) -> list[float]:
-    values = list(right(R))
-    values[place] = value
-    return values
+def in_place(z: Any, y: Any) -> Any:
+    gradient = right(z, y)
+    z += 1
+    return gradient
 
 
-def below(R: Any) -> Any:
-    return np.tril_indices(len(R), -1)
+def naive_softmax(z: Any, y: Any) -> Any:
+    p = z.exp() / z.exp().sum(1, keepdim=True)
+    return (p - F.one_hot(y, z.shape[1])) / len(y)
 
 
-WRONG_METRICS: list[tuple[Callable[[Any], Any], str]] = [
-    (lambda R: changed(R, 0, R.mean()), "accuracy is NaN: cells above the diagonal"),
-    (lambda R: changed(R, 0, float(np.nanmean(R))), "last row only, not all of R"),
-    (lambda R: changed(R, 0, np.diag(R).mean()), "mean of the diagonal"),
-    (lambda R: changed(R, 0, R[-1].mean() / 100), "in percent already"),
-    (lambda R: changed(R, 1, -right(R)[1]), "sign is turned round"),
-    (lambda R: changed(R, 1, right(R)[2]), "this is the final BWT"),
-    (lambda R: changed(R, 1, (R[below(R)] - np.diag(R)[below(R)[0]]).mean()), "subtract R[j, j]"),
-    (lambda R: changed(R, 1, (R[below(R)] - np.diag(R)[below(R)[1]]).sum()), "divide the sum"),
-    (lambda R: changed(R, 1, (R[below(R)] - np.diag(R)[below(R)[1]]).sum() / (len(R) - 1)), "not by N - 1"),
-    (lambda R: changed(R, 2, right(R)[1]), "this is BWT by the paper's formula"),
-    (lambda R: changed(R, 2, -right(R)[2]), "sign is turned round"),
-    (lambda R: changed(R, 2, (R[-1] - np.diag(R)).mean()), "divide by N - 1, not by N"),
-    (lambda R: changed(R, 2, 1.25), "should be"),
-    (lambda R: None, "returns nothing"),
-    (lambda R: right(R)[:2], "must be 3 numbers, got 2"),
-    (lambda R: 3.0, "must be 3 numbers, got float"),
-    (lambda R: R[7, 7], "raised IndexError"),
+WRONG_PUSHES: list[tuple[Callable[..., Any], str]] = [
+    (lambda z, y: -right(z, y), "its sign is turned round"),
+    (lambda z, y: right(z, y) * len(y), "the loss is their mean"),
+    (lambda z, y: z.softmax(1) / len(y), "the label's own column is missing"),
+    (lambda z, y: (z.softmax(0) - F.one_hot(y, z.shape[1])) / len(y), "the softmax runs over the images"),
+    (lambda z, y: (z.log_softmax(1) - F.one_hot(y, z.shape[1])) / len(y), "these are log probabilities"),
+    (lambda z, y: (z - F.one_hot(y, z.shape[1])) / len(y), "these are the logits"),
+    (naive_softmax, "not finite for large logits"),
+    (lambda z, y: right(z, y) * 0.5, "is off by up to"),
+    (in_place, "your function changes z"),
+    (lambda z, y: right(z, y).T, "must have shape [1, 4], got [4, 1]"),
+    (lambda z, y: right(z, y).tolist(), "must be a tensor, got list"),
+    (lambda z, y: None, "returns nothing"),
+    (lambda z: z, "raised TypeError"),
 ]
-
-
-def in_place(R: Any) -> Any:
-    values = right(R)
-    R[np.isnan(R)] = 0
-    return values
-
-
-WRONG_METRICS.append((in_place, "your function changes R"))
 
 
 # -- 1.3 ------------------------------------------------------------------------------------------------------------------
 
 
-def table(train: Any, rates: Any) -> Any:
-    made = [train(lr) for lr in rates]
-    return np.array([[metrics.learning_accuracy(R), metrics.bwt_final(R)] for R in made])
+def memory(train: Any, kept: int, pick: Callable[[Any], Any] | None = None) -> Any:
+    """The right answer; pick: which images of a class are kept, instead of the first ones."""
+    pick = pick or (lambda images: images[:kept])
+    tasks, old = [], []
+    for x, y in train:
+        tasks.append((torch.cat([x, *(a for a, _ in old)]), torch.cat([y, *(b for _, b in old)])))
+        for c in y.unique():
+            old.append((chosen := pick(x[y == c]), c.repeat(len(chosen))))
+    return tasks
 
 
-def test_rates_right(capsys: pytest.CaptureFixture[str]) -> None:
-    assert said(checks.ch01_3, table, capsys) == "OK 1.3 (13 tests)"
-    assert said(checks.ch01_3, lambda train, rates: table(train, rates).tolist(), capsys) == "OK 1.3 (13 tests)"
+def on_task(change: Callable[[Any, Any], Any], k: int = 1) -> Callable[..., Any]:
+    """The right answer with change(x, y) instead of one of its tasks."""
+
+    def answer(train: Any, kept: int) -> Any:
+        tasks = memory(train, kept)
+        tasks[k] = change(*tasks[k])
+        return tasks
+
+    return answer
 
 
-WRONG_RATES: list[tuple[Callable[..., Any], str]] = [
-    (lambda train, rates: table(train, rates)[:, ::-1], "the columns are swapped"),
-    (lambda train, rates: table(train, rates).T, "shape"),
-    (lambda train, rates: table(train, [0.1, 0.01]), "it was called with"),
-    (lambda train, rates: np.array([[table(train, [lr])[0, k] for k in (0, 1)] for lr in rates]), "train each rate once"),
-    (lambda train, rates: [[metrics.accuracy(R), metrics.bwt_final(R)] for R in map(train, rates)], "not the final accuracy"),
-    (lambda train, rates: [[metrics.learning_accuracy(R), metrics.bwt(R)] for R in map(train, rates)], "use the final BWT"),
-    (lambda train, rates: table(train, rates) * 0.5, "the row of lr = 0.1"),
-    (lambda train, rates: None, "returns nothing"),
-    (lambda train: None, "raised TypeError"),
+def test_memory_right(capsys: pytest.CaptureFixture[str]) -> None:
+    assert said(checks.ch01_3, memory, capsys) == "OK 1.3 (57 tests)"
+    turned = on_task(lambda x, y: (x.flip(0), y.flip(0)))
+    assert said(checks.ch01_3, turned, capsys) == "OK 1.3 (57 tests)"
+
+
+WRONG_MEMORIES: list[tuple[Callable[..., Any], str]] = [
+    (lambda train, kept: train, "task 2 should hold 2 images of class 0, it holds 0"),
+    (lambda train, kept: memory(train, kept, lambda images: images[len(images) - kept :]), "than its first 2"),
+    (lambda train, kept: memory(train, kept, lambda images: images), "should hold 2 images of class 0, it holds 6"),
+    (lambda train, kept: memory(train, kept, lambda images: images[[0] * kept]), "images of class 0 twice"),
+    (lambda train, kept: memory(train[::-1], kept)[::-1], "which come later"),
+    (on_task(lambda x, y: (x[1:], y[1:])), "has lost images of its own"),
+    (on_task(lambda x, y: (x, y.roll(1))), "images and labels are not in step"),
+    (on_task(lambda x, y: (x + 1, y)), "images that are in no task"),
+    (on_task(lambda x, y: (x, y[1:])), "one label for each image"),
+    (on_task(lambda x, y: x), "task 2 must be a pair of tensors"),
+    (lambda train, kept: memory(train, kept)[1:], "return a list of 3 tasks"),
+    (lambda train, kept: None, "returns nothing"),
+    (lambda train: train, "raised TypeError"),
 ]
 
-WRONG = {"01_1": WRONG_ORDERS, "01_2": WRONG_METRICS, "01_3": WRONG_RATES}  # tests/test_exercises.py gives them to the checks
+# tests/test_exercises.py gives them to the checks
+WRONG = {"01_1": WRONG_ORDERS, "01_2": WRONG_PUSHES, "01_3": WRONG_MEMORIES}

@@ -19,29 +19,18 @@ def right_2(scores: Any, y: Any, i: int, t: int, k: int) -> Any:
     return tuple(100 * (guess == y).double().mean().item() for guess in (own, best))
 
 
-def right_3(methods: Any, runs_of: Any) -> Any:
-    table: dict[str, Any] = {}
-    for method in methods:
-        runs = runs_of(method)
-        hidden, told = [run.accuracy for run in runs], [np.mean(run.R_task_known[-1]) for run in runs]
-        table[method] = (np.mean(hidden), np.mean(told)) if runs else None
-    return table
+def right_3(y: Any, order: Any, n_tasks: int) -> Any:
+    new, k = torch.argsort(order)[y], len(order) // n_tasks
+    rows = [(new // k == i).nonzero().flatten() for i in range(n_tasks)]
+    return [(r, new[r] % k) for r in rows]
 
 
-def only_first(methods: Any, runs_of: Any) -> Any:
-    return {m: (runs[0].accuracy, np.mean(runs[0].R_task_known[-1])) if (runs := runs_of(m)) else None for m in methods}
+def relabelled(label: Callable[..., Any]) -> Callable[..., Any]:
+    """The right tasks, with labels made by label(y of the rows, new labels, k, i)."""
 
-
-def with_told(measure: Callable[[Any], float]) -> Callable[..., Any]:
-    """Like the right answer, but with another second number: `measure` of the known matrix."""
-
-    def answer(methods: Any, runs_of: Any) -> Any:
-        table: dict[str, Any] = {}
-        for method in methods:
-            runs = runs_of(method)
-            second = [measure(np.array(run.R_task_known, dtype=float)) for run in runs]
-            table[method] = (np.mean([run.accuracy for run in runs]), np.mean(second)) if runs else None
-        return table
+    def answer(y: Any, order: Any, n_tasks: int) -> Any:
+        new, k = torch.argsort(order)[y], len(order) // n_tasks
+        return [(r, label(y[r], new[r], k, i)) for i, (r, _) in enumerate(right_3(y, order, n_tasks))]
 
     return answer
 
@@ -62,17 +51,22 @@ def share(guess: Any, y: Any) -> float:
 
 WRONG: dict[str, list[tuple[Any, str]]] = {
     "02_1": [
-        (lambda: (60, -50, -45, 90), "these are the new values"),
-        (lambda: (0, 10, 0, 0), "the sign is wrong"),
-        (lambda: (-10, -10, 0, 0), "Accuracy does not contain that cell"),
-        (lambda: (0, 0, 0, 0), "BWT contains that cell"),
-        (lambda: (0, -30, 0, 0), "one cell among three changes by 30"),
-        (lambda: (0, -15, 0, 0), "BWT does not change by -15"),
-        (lambda: (0, -10, -15, 0), "final BWT does not contain that cell"),
-        (lambda: (0, -10, 0, -10), "learning accuracy does not contain that cell"),
-        (lambda: (0, -10, 0), "must be 4 numbers, got 3"),
-        (lambda: 5, "must be 4 numbers, got int"),
-        (lambda: (0, float("nan"), 0, 0), "must be finite"),
+        (lambda: (60, -29, -45, 90, 46.5), "these are the new values"),
+        (lambda: (0, -11, 0, 0, 1.5), "BWT cannot fall"),
+        (lambda: (11, 11, 0, 0, 1.5), "Accuracy does not contain that cell"),
+        (lambda: (0, 0, 0, 0, 1.5), "BWT contains that cell"),
+        (lambda: (0, 33, 0, 0, 1.5), "one cell among three changes by 33"),
+        (lambda: (0, 16.5, 0, 0, 1.5), "BWT does not change by 16.5"),
+        (lambda: (0, 11, 16.5, 0, 1.5), "final BWT does not contain that cell"),
+        (lambda: (0, 11, 0, 11, 1.5), "learning accuracy does not contain that cell"),
+        (lambda: (0, 11, 0, 0, 0), "forgetting does change"),
+        (lambda: (0, 11, 0, 0, -1.5), "forgetting rises"),
+        (lambda: (0, 11, 0, 0, 3), "a mean over two old tasks"),
+        (lambda: (0, 11, 0, 0, 16.5), "was the 90 on the diagonal"),
+        (lambda: (0, 11, 0, 0, 1), "forgetting does not change by 1"),
+        (lambda: (0, 11, 0, 0), "must be 5 numbers, got 4"),
+        (lambda: 5, "must be 5 numbers, got int"),
+        (lambda: (0, float("nan"), 0, 0, 0), "must be finite"),
         (lambda: 1 // 0, "your answer raised ZeroDivisionError"),
     ],
     "02_2": [
@@ -91,17 +85,17 @@ WRONG: dict[str, list[tuple[Any, str]]] = {
         (lambda s, *_: s[:, 999], "your answer raised IndexError"),
     ],
     "02_3": [
-        (lambda m, r: {k: v if v is None else v[::-1] for k, v in right_3(m, r).items()}, "the two are swapped"),
-        (only_first, "only the first run was used"),
-        (with_told(np.nanmean), "the mean of the whole matrix"),
-        (with_told(lambda R: R.diagonal().mean()), "the mean of the diagonal"),
-        (lambda m, r: {k: v or (0, 0) for k, v in right_3(m, r).items()}, "'cm' was not run yet, so its entry is None"),
-        (lambda m, r: {k: None for k in m}, "'naive' has 3 runs, but its entry is None"),
-        (lambda m, r: {k: v for k, v in right_3(m, r).items() if v}, "its keys must be the methods"),
-        (lambda m, r: list(right_3(m, r).values()), "must be a dictionary, got list"),
-        (lambda m, r: {k: v and (v[0], 1.0) for k, v in right_3(m, r).items()}, "'naive' should be ("),
-        (lambda m, r: None, "returns nothing"),
-        (lambda m, r: {k: v and v[0] for k, v in right_3(m, r).items()}, "must be 2 numbers, got float"),
+        (relabelled(lambda y, new, k, i: new), "has labels of its own"),
+        (relabelled(lambda y, new, k, i: y % k), "must follow the order in which the classes arrive"),
+        (relabelled(lambda y, new, k, i: k - 1 - new % k), "comes first, so it is label 0"),
+        (relabelled(lambda y, new, k, i: new % k + 1), "must run from 0 to"),
+        (relabelled(lambda y, new, k, i: new[:-1] % k), "one label for each row"),
+        (lambda y, order, n: right_3(y, torch.arange(len(order)), n), "should hold the images of the classes"),
+        (lambda y, order, n: [(torch.cat([r, r]), torch.cat([c, c])) for r, c in right_3(y, order, n)], "holds an image twice"),
+        (lambda y, order, n: right_3(y, order, n)[:1], "return a list of 2 tasks"),
+        (lambda y, order, n: [r for r, _ in right_3(y, order, n)], "must be a pair of tensors"),
+        (lambda y, order, n: None, "returns nothing"),
+        (lambda y, order: None, "your answer raised TypeError"),
     ],
 }
 PLANTED = [(key, answer, words) for key, rows in WRONG.items() for answer, words in rows]
@@ -115,10 +109,10 @@ def test_a_stub_is_not_started(capsys: pytest.CaptureFixture[str], k: int) -> No
 
 
 @pytest.mark.parametrize(
-    "right", [(0, -10, 0, 0), [0.0, -10.0, 0.0, 0.0], np.array([0, -10, 0, 0]), torch.tensor([0, -10, 0, 0])]
+    "right", [(0, 11, 0, 0, 1.5), [0.0, 11.0, 0.0, 0.0, 1.5], np.array([0, 11, 0, 0, 1.5]), torch.tensor([0, 11, 0, 0, 1.5])]
 )
 def test_one_cell(capsys: pytest.CaptureFixture[str], right: Any) -> None:
-    assert said(capsys, checks.ch02_1, lambda: right) == "OK 2.1 (8 tests)"
+    assert said(capsys, checks.ch02_1, lambda: right) == "OK 2.1 (13 tests)"
 
 
 def test_told_and_not_told(capsys: pytest.CaptureFixture[str]) -> None:
@@ -126,8 +120,9 @@ def test_told_and_not_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert said(capsys, checks.ch02_2, lambda *given: torch.tensor(right_2(*given))) == "OK 2.2 (7 tests)"
 
 
-def test_a_table_of_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    assert said(capsys, checks.ch02_3, right_3) == "OK 2.3 (13 tests)"
+def test_a_third_scenario(capsys: pytest.CaptureFixture[str]) -> None:
+    assert said(capsys, checks.ch02_3, right_3) == "OK 2.3 (64 tests)"
+    assert said(capsys, checks.ch02_3, lambda *given: tuple(map(list, right_3(*given)))) == "OK 2.3 (64 tests)"
 
 
 @pytest.mark.parametrize(("key", "answer", "words"), PLANTED, ids=lambda value: value if isinstance(value, str) else "")
@@ -138,5 +133,13 @@ def test_wrong_answers(capsys: pytest.CaptureFixture[str], key: str, answer: Any
 
 
 def test_the_words_do_not_give_the_answer_away(capsys: pytest.CaptureFixture[str]) -> None:
-    for wrong in ((60, -50, -45, 90), (0, 10, 0, 0), (0, 0, 0, 0), (0, -30, 0, 0), (0, -15, 0, 0), (1, 2, 3, 4)):
-        assert "-10" not in said(capsys, checks.ch02_1, lambda wrong=wrong: wrong)
+    for wrong in (
+        (60, -29, -45, 90, 46.5),
+        (0, -10, 0, 0, 2),
+        (0, 0, 0, 0, 0),
+        (0, 33, 0, 0, 0),
+        (0, 11, 0, 0, 3),
+        (0, 11, 0, 0, 9),
+    ):
+        line = said(capsys, checks.ch02_1, lambda wrong=wrong: wrong)
+        assert "by 11" not in line and "1.5" not in line

@@ -35,6 +35,7 @@ ON_PAGE: set[tuple[str, str]] = {
         for chapter in ("04_task_incremental_cm", "05_class_incremental_cm", "08_main_table")
         for name in ("cost", "til_cost")
     ),
+    ("02_scenarios_and_metrics", "most"),  # forgetting beyond minus final BWT, of one run
     ("03_classify_by_distance", "pixels_til"),  # accuracy of the nearest mean on raw pixels, beside that of methods
     ("03_classify_by_distance", "pixels_cil"),
     ("04_task_incremental_cm", "ours"),  # the accuracy of the loop that the chapter writes, and how far the package's is from it
@@ -106,18 +107,21 @@ Rows = Sequence[Sequence[float | None]]
 
 
 def metrics_of(R: Rows) -> dict[str, float]:
-    """Accuracy, both backward transfers and learning accuracy, by slow loops over R; empty for a run that stopped."""
+    """Accuracy, both backward transfers, forgetting and so on, by slow loops over R; empty for a run that stopped."""
     n = len(R)
     cells = {(i, j): value for i, row in enumerate(R) for j, value in enumerate(row) if value is not None}
     if len(cells) < n * (n + 1) / 2:
         return {}
     losses = {(i, j): cells[i, j] - cells[j, j] for i in range(n) for j in range(i)}
     final = [loss for (i, _), loss in losses.items() if i == n - 1]
+    fallen = [max(cells[i, j] for i in range(j, n - 1)) - cells[n - 1, j] for j in range(n - 1)]
     return {
         "accuracy": sum(cells[n - 1, j] for j in range(n)) / n,
         "bwt": sum(losses.values()) / len(losses) if losses else 0.0,
         "bwt_final": sum(final) / len(final) if final else 0.0,
         "learning_accuracy": sum(cells[j, j] for j in range(n)) / n,
+        "forgetting": sum(fallen) / len(fallen) if fallen else 0.0,
+        "incremental_accuracy": sum(sum(cells[i, j] for j in range(i + 1)) / (i + 1) for i in range(n)) / n,
     }
 
 

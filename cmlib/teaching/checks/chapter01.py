@@ -1,21 +1,17 @@
-"""Checks for chapter 1: the order of tasks, the three numbers of an accuracy matrix, the learning rate."""
+"""Checks for chapter 1: the order of tasks, the gradient of cross-entropy, a memory of old images."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
+import torch
+import torch.nn.functional as F
+from torch import Tensor
 
-from cmlib import metrics
 from cmlib.teaching.checks.base import NotYet, Test, exercise, numbers
 
-Matrix = NDArray[np.float64]
-
-
-def _near(a: float, b: float, tolerance: float = 1e-6) -> bool:
-    return abs(a - b) <= tolerance
+Tasks = list[tuple[Tensor, Tensor]]
 
 
 @exercise("1.1", hint="columns of R follow the order of training, and Naive keeps only what it trained on last")
@@ -35,102 +31,125 @@ def ch01_1(answer: Callable[[], Any], test: Test) -> None:
     test.true(last >= 80 and on_a >= 80, "the task trained last ends near 100")
 
 
-def random_matrix(draws: np.random.Generator, n: int) -> Matrix:
-    """An accuracy matrix with NaN above the diagonal."""
-    R = draws.uniform(0, 100, (n, n)).round(1)
-    R[np.triu_indices(n, 1)] = np.nan
-    return R
+# -- 1.2 --------------------------------------------------------------------------------------------------------------
 
 
-def _slips(R: Matrix) -> dict[str, dict[float, str]]:
-    """Wrong values that are easy to get, for each number, and what went wrong."""
-    n = len(R)
-    i, j = np.tril_indices(n, -1)
-    diagonal = np.diag(R)
-    lost = float((R[i, j] - diagonal[j]).sum())
-    back = {
-        -metrics.bwt(R): "its sign is turned round: forgetting makes BWT negative",
-        float((R[i, j] - diagonal[i]).mean()): "subtract R[j, j], the accuracy right after task j, not R[i, i]",
-        lost: "divide the sum by the number of its terms, N (N - 1) / 2",
-        lost / n: "divide by the number of terms, N (N - 1) / 2, not by N",
-        lost / (n - 1): "divide by the number of terms, N (N - 1) / 2, not by N - 1",
-        metrics.bwt_final(R): "this is the final BWT: the paper's formula takes all rows below the first",
+@exercise("1.2", hint="z.softmax(1), minus 1 in the column of each image's own label, divided by the number of images")
+def ch01_2(answer: Callable[[Tensor, Tensor], Any], test: Test) -> None:
+    """`answer(z, y)` returns the gradient [B, K] of the mean cross-entropy of logits z [B, K] with labels y [B]."""
+    draws = torch.Generator().manual_seed(1)
+    _compare(answer, torch.tensor([[4.0, 2.0, 1.0, 1.0]]).log(), torch.tensor([2]), test)  # the example of the chapter
+    for images, classes in ((5, 3), (32, 10), (4, 4)):
+        z = 2 * torch.randn(images, classes, generator=draws)
+        _compare(answer, z, torch.randint(classes, (images,), generator=draws), test)
+    z, y = torch.randn(16, 6, generator=draws), 4 + torch.arange(16) % 2  # a batch of the newest two of six classes
+    got = _compare(answer, z, y, test)
+    test.true(bool((got[:, :4] > 0).all()), "no image shows an old class, so the push on every old logit is above 0")
+    _compare(answer, torch.tensor([[1000.0, 0.0, -1000.0], [0.0, 5.0, 1.0]]), torch.tensor([1, 2]), test)
+
+
+def _compare(answer: Callable[[Tensor, Tensor], Any], z: Tensor, y: Tensor, test: Test) -> Tensor:
+    leaf = z.clone().requires_grad_()
+    (wanted,) = torch.autograd.grad(F.cross_entropy(leaf, y), leaf)
+    before = z.clone()
+    given = answer(z, y)
+    if given is None:
+        raise NotYet("your function returns nothing; return the gradient")
+    got = test.shape("the gradient", given, tuple(z.shape)).detach().to(wanted.dtype)
+    test.true(torch.equal(z, before), "your function changes z; work on a copy")
+    if torch.allclose(got, wanted, rtol=1e-3, atol=1e-4):
+        return got
+    if not torch.isfinite(got).all():
+        raise NotYet("the gradient is not finite for large logits: use z.softmax(1), which subtracts the largest one itself")
+    p, one = z.softmax(1), F.one_hot(y, z.shape[1]).to(z.dtype)
+    slips = {
+        "its sign is turned round: this is the way that a step goes, against the gradient": -wanted,
+        "this is the gradient of the sum over the images; the loss is their mean": wanted * len(z),
+        "the label's own column is missing: there 1 is subtracted from the probability": p / len(z),
+        "the softmax runs over the images; it must run over the classes of one image": (z.softmax(0) - one) / len(z),
+        "these are log probabilities; the gradient has the probabilities": (p.log() - one) / len(z),
+        "these are the logits; take their softmax first": (z - one) / len(z),
     }
-    final = {
-        -metrics.bwt_final(R): "its sign is turned round: forgetting makes BWT negative",
-        metrics.bwt_final(R) * (n - 1) / n: "leave out the last task: divide by N - 1, not by N",
-        metrics.bwt(R): "this is BWT by the paper's formula: the final one takes the last row only",
-    }
-    mean = {
-        float(np.nanmean(R)): "take the last row only, not all of R",
-        metrics.learning_accuracy(R): "this is the mean of the diagonal; take the last row",
-        metrics.accuracy(R) / 100: "R is in percent already",
-    }
-    return {"accuracy": mean, "bwt": back, "bwt_final": final}
+    for words, slip in slips.items():
+        if any(torch.allclose(got, way, atol=1e-4) for way in (slip, slip * len(z))):
+            raise NotYet(words)
+    off = int((got - wanted).abs().amax(0).argmax())
+    raise NotYet(f"for {len(z)} images and {z.shape[1]} classes column {off} is off by up to {_largest(got, wanted):.2g}")
 
 
-def _compare(name: str, got: float, R: Matrix, test: Test) -> None:
-    wanted = float(getattr(metrics, name)(R))
-    if not _near(got, wanted):
-        if np.isnan(got):
-            raise NotYet(f"{name} is NaN: cells above the diagonal were never measured and must stay out")
-        for value, why in _slips(R)[name].items():
-            if _near(got, value):
-                raise NotYet(f"{name} should be {wanted:.4g}, got {got:.4g}: {why}")
-    test.true(_near(got, wanted), f"{name} of a matrix with N = {len(R)} should be {wanted:.4g}, got {got:.4g}")
+def _largest(got: Tensor, wanted: Tensor) -> float:
+    return float((got - wanted).abs().max())
 
 
-@exercise("1.2", hint="np.tril_indices(N, k=-1) gives the rows i and columns j of all cells below the diagonal")
-def ch01_2(answer: Callable[[Matrix], Any], test: Test) -> None:
-    """`answer(R)` returns (accuracy, bwt, bwt_final) of R [N, N] with NaN above the diagonal."""
-    draws = np.random.default_rng(1)
-    for n in (3, 2, 4, 5, 5, 10):
-        R = random_matrix(draws, n)
-        before = R.copy()
-        given = answer(R)
+# -- 1.3 --------------------------------------------------------------------------------------------------------------
+
+
+def stream(sizes: Sequence[Sequence[int]], seed: int = 0) -> Tasks:
+    """Tasks of two classes each, with so many images of each; an image [2] is its class, a little blurred."""
+    draws, tasks = torch.Generator().manual_seed(seed), []
+    for i, task in enumerate(sizes):
+        y = torch.cat([torch.full((n,), 2 * i + k) for k, n in enumerate(task)])
+        y = y[torch.randperm(len(y), generator=draws)]
+        angle = y.double() * torch.pi / len(sizes)
+        x = torch.stack([angle.cos(), angle.sin()], 1) + 0.05 * torch.randn(len(y), 2, generator=draws, dtype=torch.float64)
+        tasks.append((x, y))
+    return tasks
+
+
+@exercise("1.3", hint="x[y == c][:kept] are the images to keep of class c; collect them while you go through the tasks")
+def ch01_3(answer: Callable[[Tasks, int], Any], test: Test) -> None:
+    """`answer(train, kept)` returns the tasks, each with the first `kept` images of every earlier class beside its own."""
+    for sizes, kept in (([(6, 5), (4, 7), (5, 5)], 2), ([(3, 9), (8, 2), (6, 6), (7, 4)], 3), ([(5, 5), (5, 5)], 0)):
+        train = stream(sizes)
+        given = answer([(x.clone(), y.clone()) for x, y in train], kept)
         if given is None:
-            raise NotYet("your function returns nothing; return accuracy, bwt, bwt_final")
-        values = numbers("the answer", given, 3)
-        for name, got in zip(("accuracy", "bwt", "bwt_final"), values, strict=True):
-            _compare(name, got, R, test)
-        test.true(np.array_equal(R, before, equal_nan=True), "your function changes R; work on a copy")
+            raise NotYet("your function returns nothing; return the tasks")
+        if not isinstance(given, list | tuple) or len(given) != len(train):
+            raise NotYet(f"return a list of {len(train)} tasks, one for each of `train`")
+        for i, task in enumerate(given):
+            _compare_task(task, train, i, kept, test)
+    before, after = (_old_accuracy(answer(stream([(40, 40)] * 3), kept)) for kept in (0, 10))
+    test.true(after > before + 30, f"ten images a class lift old classes only from {before:.0f} to {after:.0f} % in a training")
 
 
-def _fake_training(asked: list[float]) -> Callable[[float], Matrix]:
-    """A training that only notes the learning rates it is asked for; its matrix belongs to the rate."""
+def _compare_task(task: Any, train: Tasks, i: int, kept: int, test: Test) -> None:
+    if not isinstance(task, list | tuple) or len(task) != 2 or not all(isinstance(part, Tensor) for part in task):
+        raise NotYet(f"task {i + 1} must be a pair of tensors (x, y)")
+    x, y = task
+    if len(x) != len(y) or x.shape[1:] != train[i][0].shape[1:]:
+        raise NotYet(f"task {i + 1} has x of shape {list(x.shape)} and y of shape {list(y.shape)}: one label for each image")
+    label = {tuple(image.tolist()): int(c) for images, labels in train for image, c in zip(images, labels, strict=True)}
+    got = [tuple(image.tolist()) for image in x]
+    test.true(all(image in label for image in got), f"task {i + 1} holds images that are in no task")
+    right = all(label[image] == int(c) for image, c in zip(got, y, strict=True))
+    test.true(right, f"in task {i + 1} images and labels are not in step: an image has another image's label")
+    later = sorted({label[image] for image in got if label[image] >= 2 * i + 2})
+    test.true(not later, f"task {i + 1} holds images of the classes {later}, which come later")
+    own = {tuple(image.tolist()) for image in train[i][0]}
+    test.true(own <= set(got), f"task {i + 1} has lost images of its own")
+    for c in range(2 * i):
+        images, labels = train[c // 2]
+        first = [tuple(image.tolist()) for image in images[labels == c][:kept]]
+        found = [image for image in got if label[image] == c]
+        if len(found) > len(set(found)):
+            raise NotYet(f"task {i + 1} holds images of class {c} twice")
+        if len(found) != len(first):
+            raise NotYet(f"task {i + 1} should hold {len(first)} images of class {c}, it holds {len(found)}")
+        test.true(set(found) == set(first), f"task {i + 1} holds other images of class {c} than its first {kept}: they are gone")
 
-    def train(lr: float) -> Matrix:
-        asked.append(float(lr))
-        return random_matrix(np.random.default_rng(round(float(lr) * 1e6)), 4)
 
-    return train
-
-
-@exercise("1.3", hint="one row a rate: cm.metrics.learning_accuracy(R), cm.metrics.bwt_final(R), with R = train(lr)")
-def ch01_3(answer: Callable[[Callable[[float], Matrix], Sequence[float]], Any], test: Test) -> None:
-    """`answer(train, rates)` returns [rates, 2]: learning accuracy and final BWT of `train(lr)`, one row a rate."""
-    for rates in ([0.1, 0.01, 0.001], [0.2, 0.05, 0.001, 0.01]):
-        asked: list[float] = []
-        given = answer(_fake_training(asked), rates)
-        if given is None:
-            raise NotYet("your function returns nothing; return an array with one row a rate")
-        test.true(set(asked) == set(rates), f"train must be called with the rates {rates}, it was called with {asked}")
-        test.true(len(asked) == len(rates), f"train each rate once: {len(rates)} trainings, not {len(asked)}")
-        table = np.asarray(given, dtype=np.float64)
-        shape = (len(rates), 2)
-        test.true(table.shape == shape, f"the answer must have shape {list(shape)}, got {list(table.shape)}")
-        for row, lr in zip(table, rates, strict=True):
-            _compare_rate(row, _fake_training([])(lr), lr, test)
-
-
-def _compare_rate(row: Matrix, R: Matrix, lr: float, test: Test) -> None:
-    plastic, stable = metrics.learning_accuracy(R), metrics.bwt_final(R)
-    if _near(row[0], stable) and _near(row[1], plastic):
-        raise NotYet("the columns are swapped: learning accuracy first, final BWT second")
-    if _near(row[0], metrics.accuracy(R)):
-        raise NotYet("plasticity is the learning accuracy (mean of the diagonal), not the final accuracy")
-    if _near(row[1], metrics.bwt(R)):
-        raise NotYet("use the final BWT (last row only), not the one of the paper's formula")
-    good = _near(row[0], plastic) and _near(row[1], stable)
-    wanted = f"{plastic:.4g} and {stable:.4g}"
-    test.true(good, f"the row of lr = {lr:g} should be {wanted}, got {row[0]:.4g} and {row[1]:.4g}")
+def _old_accuracy(tasks: Tasks) -> float:
+    """Train a linear softmax on one task after the other; the accuracy on all but the last, of fresh images, in percent."""
+    net = torch.nn.Linear(2, 2 * len(tasks), dtype=torch.float64)
+    torch.nn.init.zeros_(net.weight)
+    torch.nn.init.zeros_(net.bias)
+    optimizer = torch.optim.SGD(net.parameters(), lr=2.0)
+    for x, y in tasks:
+        for _ in range(300):
+            optimizer.zero_grad()
+            F.cross_entropy(net(x.double()), y).backward()
+            optimizer.step()
+    fresh = stream([(40, 40)] * len(tasks), seed=1)[:-1]
+    with torch.no_grad():
+        right = torch.cat([net(x).argmax(1) == y for x, y in fresh])
+    return 100 * float(right.double().mean())

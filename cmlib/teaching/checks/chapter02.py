@@ -1,20 +1,18 @@
-"""Checks of chapter 2: what one cell of R changes, accuracy with and without the task, a table of stored runs."""
+"""Checks of chapter 2: what one cell of R changes, accuracy with and without the task, a third scenario."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from cmlib import metrics
 from cmlib.teaching.checks.base import NotYet, Test, exercise, numbers
 
-Matrix = NDArray[np.float64]
-NAMES = ("Accuracy", "BWT", "final BWT", "learning accuracy")
+NAMES = ("Accuracy", "BWT", "final BWT", "learning accuracy", "forgetting")
 BY_HAND = ((90.0, np.nan, np.nan), (60.0, 80.0, np.nan), (30.0, 50.0, 100.0))  # the matrix of the chapter
 
 
@@ -29,28 +27,45 @@ def _finite(what: str, value: Any, count: int) -> list[float]:
 # -- 2.1 --------------------------------------------------------------------------------------------------------------
 
 
+RISEN = 93.0  # the accuracy on task 1 after task 2, which was 60
+
+
 @exercise("2.1", hint="write down which cells each number is made of, then ask whether the changed cell is among them")
 def ch02_1(answer: Callable[[], Sequence[float]], test: Test) -> None:
-    """The changes of the four numbers when the accuracy on task 1 after task 2 falls from 60 to 30."""
+    """The changes of the five numbers when the accuracy on task 1 after task 2 rises from 60 to 93."""
     given = answer()
     if given is None:
         raise NotImplementedError
-    got = _finite("the changes", given, 4)
+    got = _finite("the changes", given, 5)
     before = np.array(BY_HAND)
     after = before.copy()
-    after[1, 0] = 30.0
-    measures = (metrics.accuracy, metrics.bwt, metrics.bwt_final, metrics.learning_accuracy)
+    after[1, 0] = RISEN
+    measures = (metrics.accuracy, metrics.bwt, metrics.bwt_final, metrics.learning_accuracy, metrics.forgetting)
     wanted = [measure(after) - measure(before) for measure in measures]
-    new = [measure(after) for measure in measures]
-    test.true(not np.allclose(got, new), "these are the new values; the changes are asked for")
-    test.true(not np.allclose(got, [-w for w in wanted]), "the sign is wrong: the cell falls, so what contains it falls")
-    for name, value, right in zip(NAMES, got, wanted, strict=True):
+    test.true(
+        not np.allclose(got, [measure(after) for measure in measures]), "these are the new values; the changes are asked for"
+    )
+    test.true(got[1] >= 0, "BWT contains the cell, and the cell rises, so BWT cannot fall")
+    for name, value, right in list(zip(NAMES, got, wanted, strict=True))[:4]:
         if right == 0:
             test.true(abs(value) < 1e-6, f"{name} does not contain that cell, so it cannot change; you have {value:g}")
         else:
             test.true(abs(value) > 1e-6, f"{name} contains that cell, so it does change")
-            test.true(abs(value + 30) > 1e-6, f"{name} is a mean: one cell among three changes by 30")
-            test.true(abs(value - right) < 1e-6, f"{name} does not change by {value:g}")
+            test.true(abs(value - (RISEN - 60)) > 1e-6, f"{name} is a mean: one cell among three changes by {RISEN - 60:g}")
+            test.true(abs(value - right) < 0.01, f"{name} does not change by {value:g}")
+    _forgotten(got[4], wanted[4], test)
+
+
+def _forgotten(value: float, right: float, test: Test) -> None:
+    test.true(abs(value) > 1e-6, "forgetting does change: task 1 is now at its best after task 2, not right after it was learned")
+    test.true(
+        value > 0, "the best earlier value of task 1 is higher than before, so there is more to fall from: forgetting rises"
+    )
+    test.true(abs(value - 2 * right) > 1e-6, "forgetting is a mean over two old tasks, and only one of them falls deeper")
+    test.true(
+        abs(value - (RISEN - 60) / 2) > 1e-6, "before the change the best value of task 1 was the 90 on the diagonal, not the 60"
+    )
+    test.true(abs(value - right) < 0.01, f"forgetting does not change by {value:g}")
 
 
 # -- 2.2 --------------------------------------------------------------------------------------------------------------
@@ -106,67 +121,38 @@ def _compare(got: list[float], wanted: list[float], scores: Tensor, y: Tensor, s
 # -- 2.3 --------------------------------------------------------------------------------------------------------------
 
 
-class StandIn:
-    """A run that was never made: two random matrices of the right form."""
-
-    def __init__(self, draws: np.random.Generator, n: int = 4) -> None:
-        upper = np.triu_indices(n, 1)
-        self.matrix, self._known = draws.uniform(0, 60, (n, n)), draws.uniform(60, 100, (n, n))
-        self.matrix[upper] = self._known[upper] = np.nan
-        self.R, self.R_task_known = (
-            [[None if np.isnan(v) else float(v) for v in row] for row in values] for values in (self.matrix, self._known)
-        )
-        self.accuracy, self.bwt = metrics.accuracy(self.matrix), metrics.bwt(self.matrix)
-        self.bwt_final, self.learning_accuracy = metrics.bwt_final(self.matrix), metrics.learning_accuracy(self.matrix)
-
-    @property
-    def known(self) -> Matrix:
-        return self._known
-
-
-@exercise(
-    "2.3", hint="run.accuracy, and the mean of run.R_task_known[-1]; average both over runs_of(method); None if it is empty"
-)
-def ch02_3(answer: Callable[..., Any], test: Test) -> None:
-    """told(methods, runs_of) -> {method: (accuracy, accuracy with the task known) or None}, means over the runs."""
-    draws = np.random.default_rng(3)
-    shelf = {
-        "naive": [StandIn(draws) for _ in range(3)],
-        "er": [StandIn(draws)],
-        "cm": [],
-        "gem": [StandIn(draws, 6), StandIn(draws, 6)],
-    }
-    for methods in (list(shelf), ["er", "gem"], ["cm"]):
-        given = answer(methods, lambda method: list(shelf[method]))
+@exercise("2.3", hint="take the rows of make_tasks(y, order, n_tasks), and of its labels what is left after whole tasks: % k")
+def ch02_3(answer: Callable[[Tensor, Tensor, int], Any], test: Test) -> None:
+    """domain_tasks(y, order, n_tasks) -> (rows, labels) of each task, labels from 0 to k - 1 in every task."""
+    draws = torch.Generator().manual_seed(3)
+    for classes, n_tasks in ((4, 2), (10, 5), (12, 3), (6, 6)):
+        order = torch.randperm(classes, generator=draws)
+        y = torch.cat([torch.arange(classes), torch.randint(classes, (40,), generator=draws)])
+        given = answer(y.clone(), order.clone(), n_tasks)
         if given is None:
-            raise NotYet("your function returns nothing; return a dictionary")
-        test.true(isinstance(given, Mapping), f"the answer must be a dictionary, got {type(given).__name__}")
-        test.true(set(given) == set(methods), f"its keys must be the methods {methods}, got {list(given)}")
-        for method in methods:
-            _compare_runs(method, given[method], shelf[method], test)
+            raise NotYet("your function returns nothing; return the tasks")
+        if not isinstance(given, list | tuple) or len(given) != n_tasks:
+            raise NotYet(f"return a list of {n_tasks} tasks")
+        for i, task in enumerate(given):
+            _compare_domain(task, y, torch.argsort(order)[y], order, i, classes // n_tasks, test)
 
 
-def _compare_runs(method: str, value: Any, runs: Sequence[StandIn], test: Test) -> None:
-    if not runs:
-        test.true(value is None, f"'{method}' was not run yet, so its entry is None, got {value}")
-        return
-    if value is None:
-        raise NotYet(f"'{method}' has {len(runs)} runs, but its entry is None")
-    got = _finite(f"the entry of '{method}'", value, 2)
-    hidden, told = (float(np.mean([f(run) for run in runs])) for f in (lambda r: r.accuracy, lambda r: r.known[-1].mean()))
-    slips = {
-        "the two are swapped: not told first, told second": [told, hidden],
-        "only the first run was used; average over all": [runs[0].accuracy, float(runs[0].known[-1].mean())],
-        "the second is the mean of the whole matrix; take its last row": [hidden, _mean_of(runs, np.nanmean)],
-        "the second is the mean of the diagonal; take the last row": [hidden, _mean_of(runs, metrics.learning_accuracy)],
-    }
-    for words, slip in slips.items():
-        if np.allclose(got, slip) and not np.allclose(slip, [hidden, told]):
-            raise NotYet(words)
+def _compare_domain(task: Any, y: Tensor, new: Tensor, order: Tensor, i: int, k: int, test: Test) -> None:
+    if not isinstance(task, list | tuple) or len(task) != 2 or not all(isinstance(part, Tensor) for part in task):
+        raise NotYet(f"task {i + 1} must be a pair of tensors (rows, labels)")
+    rows, labels = task
+    if rows.shape != labels.shape or rows.ndim != 1:
+        raise NotYet(f"task {i + 1} has rows {list(rows.shape)} and labels {list(labels.shape)}: one label for each row")
+    arrive = order[i * k : (i + 1) * k].tolist()
+    mine = (new // k == i).nonzero().flatten()
     test.true(
-        np.allclose(got, [hidden, told]), f"'{method}' should be ({hidden:.4g}, {told:.4g}), got ({got[0]:.4g}, {got[1]:.4g})"
+        set(rows.tolist()) == set(mine.tolist()), f"task {i + 1} should hold the images of the classes {arrive}, which come then"
     )
-
-
-def _mean_of(runs: Sequence[StandIn], measure: Callable[[Matrix], Any]) -> float:
-    return float(np.mean([measure(run.known) for run in runs]))
+    test.true(len(rows) == len(mine), f"task {i + 1} holds an image twice")
+    if torch.equal(labels, new[rows]) and i:
+        raise NotYet(f"task {i + 1} has labels of its own, {sorted(set(labels.tolist()))}: the network has only {k} outputs")
+    inside = set(labels.tolist()) <= set(range(k))
+    test.true(inside, f"the labels of task {i + 1} are {sorted(set(labels.tolist()))}; they must run from 0 to {k - 1}")
+    if torch.equal(labels, y[rows] % k) and not torch.equal(labels, new[rows] % k):
+        raise NotYet("the labels follow the class numbers; they must follow the order in which the classes arrive")
+    test.true(torch.equal(labels, new[rows] % k), f"in task {i + 1} class {arrive[0]} comes first, so it is label 0")
