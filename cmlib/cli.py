@@ -467,9 +467,7 @@ def sweep(
 
     if fair.NAME in (grids or []) and not status:
         if grids != [fair.NAME] or seeds != "0-4" or only:
-            raise OptionError(
-                f"{fair.NAME} is made alone, with the seeds of its file: cmlib sweep fair --profile digits"
-            )
+            raise OptionError(f"{fair.NAME} is made alone, with the seeds of its file: cmlib sweep fair --profile digits")
         return fair.main(profile, jobs, backend, budget, store, data_root, dry_run, device)
     return sweeps.main(
         grids or [], profile, seeds, jobs, backend, budget, store, data_root, dry_run, order, status, only, device
