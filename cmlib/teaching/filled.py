@@ -19,6 +19,7 @@ TABLES = {  # by the name of its block
     "another_cpu": lambda: board.another_cpu(committed(), Store(committed().folder.parent / REPEATS)),
     "table1": lambda: board.beside_the_paper(committed()),
     "verdicts": lambda: board.verdicts(committed()),
+    "errata_effects": lambda: errata.effects_table("digits"),
     "errata": lambda: errata.markdown("digits"),
     "errata_mini": lambda: errata.effects_alone("mini"),
 }
