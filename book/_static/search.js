@@ -15,13 +15,16 @@
   };
   const SILENT = new Set(
     ("left right big Big bigl bigr Bigl Bigr quad qquad mathbf mathrm mathcal mathbb mathit boldsymbol text textit textbf " +
-      "operatorname displaystyle textstyle limits nonumber notag tag label begin end underbrace overbrace rm bf it").split(" "),
+      "frac dfrac tfrac operatorname displaystyle textstyle limits nonumber notag tag label begin end underbrace overbrace rm bf it").split(" "),
   );
+
+  const PART = String.raw`(\{(?:[^{}]|\{[^{}]*\})*\}|\w)`;
+  const FRACTION = new RegExp(String.raw`\\[dt]?frac\s*${PART}\s*${PART}`, "g");
 
   // LaTeX in words: \frac{a}{b} -> a / b, \overline{c} -> c, \lambda -> λ.
   const inWords = (tex) => {
     let text = tex.replace(/\\(begin|end)\s*\{[^}]*\}(\{[^}]*\})?/g, " ");
-    text = text.replace(/\\[dt]?frac\s*(\{(?:[^{}]|\{[^{}]*\})*\})\s*(\{(?:[^{}]|\{[^{}]*\})*\})/g, "$1 / $2");
+    for (let depth = 0; depth < 3; depth++) text = text.replace(FRACTION, "$1 / $2");
     text = text.replace(/\\([A-Za-z]+)/g, (_, name) => SIGNS[name] ?? (SILENT.has(name) ? " " : ` ${name} `));
     text = text.replace(/\\[\\()[\],;:! ]/g, " ").replace(/\\([{}|%&#_$])/g, "$1").replace(/[{}&^~\\]|_(?=\{|\w)/g, " ");
     return text.replace(/\s+/g, " ").trim();
@@ -71,10 +74,11 @@
     query(text);
   };
 
+  const NO_TEXT = "svg, .cm-bar, .bd-header-article, #jb-print-docs-body, .prev-next-footer, details.hide";
   const read = Search.htmlToText;
   Search.htmlToText = (html, anchor) => {
     const page = new DOMParser().parseFromString(html, "text/html");
-    for (const one of page.querySelectorAll("svg, .cm-bar")) one.remove();
+    for (const one of page.querySelectorAll(NO_TEXT)) one.remove();
     for (const one of page.querySelectorAll(".math")) one.textContent = ` ${inWords(one.textContent)} `;
     return read(page.documentElement.outerHTML, anchor).replace(/\s+/g, " ");
   };

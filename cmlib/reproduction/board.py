@@ -224,7 +224,8 @@ def _beside(rows: Sequence[Row]) -> Iterator[str]:
     for row in rows:
         cells[row.scenario, row.method, row.variant or ""][row.metric] = row
     ordered = sorted(cells.items(), key=lambda item: item[0][0] == "cil")  # rows with other options beside their scenario
-    made, missing = [], []
+    made: list[list[str]] = []
+    missing: list[list[str]] = []
     for (scenario, method, variant), by_metric in ordered:
         pairs = [text for metric in METRICS for text in _pair(by_metric[metric])]
         one = by_metric[METRICS[0]]

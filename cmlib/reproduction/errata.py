@@ -196,11 +196,16 @@ def effects_table(profile: str) -> str:
     points = {0: ("many at once", "[Presets: many points at once](#many-at-once)")}
     points |= {point.id: (f"{point.id}", f"[{point.title}](#{anchor(point)})") for point in load()}
     rows = [
-        (max(abs(one.mean("accuracy") or 0.0) for one in effects), [*names, *(_largest(effects, side) for side in ("til", "cil"))])
+        (
+            max(abs(one.mean("accuracy") or 0.0) for one in effects),
+            [*names, *(_largest(effects, side) for side in ("til", "cil"))],
+        )
         for number, names in points.items()
         if (effects := [one for one in found[number] if one.n])
     ]
-    table = render.markdown(["point", "", "accuracy, TIL", "accuracy, CIL"], [row for _, row in sorted(rows, key=lambda r: -r[0])], 2)
+    table = render.markdown(
+        ["point", "", "accuracy, TIL", "accuracy, CIL"], [row for _, row in sorted(rows, key=lambda r: -r[0])], 2
+    )
     none = ", ".join(f"[{point.id}](#{anchor(point)})" for point in load() if not any(one.n for one in found[point.id]))
     return f"::::{{container}} dense-table\n{table}\n::::\n\nWithout a number, each with the reason: {none}."
 

@@ -1,4 +1,4 @@
-"""What this book adds to Sphinx (an extension, listed in `_config.yml`): a search that answers, and buttons that say what they show.
+"""What this book adds to Sphinx, an extension listed in `_config.yml`: a search that answers, buttons named as they are seen.
 
 Search: the terms of the glossary, and the words of its section "Where is it?", lead to the page that answers them. They go into
 `_static/search_words.js`, which `book/_static/search.js` reads on the search page. Names: a button whose hidden name differs from
@@ -15,8 +15,8 @@ from typing import Any
 
 GLOSSARY = "book/glossary"
 LINK = re.compile(r"\[([^\]]*)\]\(([\w./-]+?)(?:\.ipynb|\.md)(#[\w-]+)?\)")
-ENTRY = re.compile(r"^((?:\S[^\n]*\n)+)((?:  [^\n]*\n)+)", re.MULTILINE)  # of {glossary}: terms, then what they mean
-PLACE = re.compile(r"^(\S[^\n]*)\n: ([^\n]*(?:\n  [^\n]*)*)", re.MULTILINE)  # a definition list: words, then where they are
+ENTRY = re.compile(r"^((?:\S[^\n]*\n)+)((?:  [^\n]*\n)+)", re.MULTILINE)  # names, then what they mean
+PLACE = re.compile(r"^(\S[^\n]*)\n: ([^\n]*(?:\n  [^\n]*)*)", re.MULTILINE)  # a definition list
 SCRIPTS = ("search_words.js", "search.js")
 NAMES = (  # written by the theme; each says another thing than what is seen
     ('<summary aria-label="Toggle hidden content">', "<summary>"),
@@ -32,7 +32,7 @@ def words(text: str, pages: Collection[str] = ()) -> list[dict[str, Any]]:
     it, and an entry without a link is answered by the glossary.
     """
     terms, _, rest = text.partition("{glossary}\n")[2].partition("\n```")
-    entries = [(entry[1].splitlines(), entry[2]) for entry in ENTRY.finditer(terms)]
+    entries = [(entry[1].splitlines(), entry[2]) for entry in ENTRY.finditer(f"{terms}\n")]
     entries += [(re.split(r",\s+", entry[1]), entry[2]) for entry in PLACE.finditer(rest)]
     named = {re.sub(r"^book/\d\d_", "", page): page for page in pages if re.match(r"book/\d\d_", page)}
     return [_answer(names, meaning, named) for names, meaning in entries]
