@@ -58,7 +58,7 @@ globalThis.checks = (() => {
     for (const e of all(".bd-article tbody tr:nth-child(n+5):not(:last-child)")) {
       if (!e.querySelector("input, button")) e.remove();
     }
-    for (const e of all(".bd-article :is(p, li, dd):not(:has(*))")) if (enough(e, 12)) e.remove();
+    for (const e of all(".bd-article :is(dd, section > p):not(:has(*))")) if (enough(e, 12)) e.remove();
     for (const e of all(".cm-player .cm-frame svg > *:nth-child(n+40)")) e.remove();
   };
 

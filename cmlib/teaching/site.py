@@ -18,8 +18,9 @@ LINK = re.compile(r"\[([^\]]*)\]\(([\w./-]+?)(?:\.ipynb|\.md)(#[\w-]+)?\)")
 ENTRY = re.compile(r"^((?:\S[^\n]*\n)+)((?:  [^\n]*\n)+)", re.MULTILINE)  # names, then what they mean
 PLACE = re.compile(r"^(\S[^\n]*)\n: ([^\n]*(?:\n  [^\n]*)*)", re.MULTILINE)  # a definition list
 SCRIPTS = ("search_words.js", "search.js")
-NAMES = (  # written by the theme; each says another thing than what is seen
+NAMES = (  # written by the theme and its extensions; each says another thing than what is there
     ('<summary aria-label="Toggle hidden content">', "<summary>"),
+    ('<div role="list" class="citation-list">', '<div class="citation-list">'),  # its children are no list items
     (re.compile(r'(<button class="btn search-button-field[^>]*?) aria-label="Search"'), r"\1"),
     (re.compile(r'(<i class="theme-switch [^>]*?) +title="[^"]*"'), r"\1"),
 )
@@ -28,8 +29,8 @@ NAMES = (  # written by the theme; each says another thing than what is seen
 def words(text: str, pages: Collection[str] = ()) -> list[dict[str, Any]]:
     """The glossary page as answers: `{"words": [...], "page": "book/07_baselines", "anchor": "", "text": what is shown}`.
 
-    The first link of an entry is its answer; but a page that is named after a term, such as `book/07_ewc` among `pages`, answers for
-    it, and an entry without a link is answered by the glossary.
+    The first link of an entry is its answer; but a page that is named after a term, such as `book/07_ewc` among `pages`, answers
+    for it, and an entry without a link is answered by the glossary.
     """
     terms, _, rest = text.partition("{glossary}\n")[2].partition("\n```")
     entries = [(entry[1].splitlines(), entry[2]) for entry in ENTRY.finditer(f"{terms}\n")]
