@@ -22,7 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).absolute().parent
 SOURCES = ["cmlib", "tests", "book", ".ci"]
-SCRIPTS = ["cmlib/plots/assets", "book/_static/playground"]
+SCRIPTS = ["cmlib/plots/assets", "book/_static", "book/_static/playground", "tests"]
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 NO_BROWSER = "browser tests skipped: no Chromium"
 NONE_COLLECTED = 5

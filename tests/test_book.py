@@ -184,8 +184,11 @@ def test_the_first_page_names_every_chapter() -> None:
     assert [path.name for path in CHAPTERS if f"| []({path.name}) |" not in text] == []
 
 
+# The first name of each entry, which is ours, and what it means; the names below it are those of others.
 TERMS = re.findall(
-    r"^(\S[^\n]*)\n((?:  [^\n]*\n)+)", (BOOK / "glossary.md").read_text().split("{glossary}\n")[1], flags=re.MULTILINE
+    r"^(\S[^\n]*)\n(?:\S[^\n]*\n)*((?:  [^\n]*\n)+)",
+    (BOOK / "glossary.md").read_text().split("{glossary}\n")[1].split("```")[0],
+    flags=re.MULTILINE,
 )
 
 
@@ -202,6 +205,31 @@ def test_a_term_is_used_in_the_chapter_that_the_glossary_names(term: str, meanin
 def test_the_glossary_is_in_order() -> None:
     names = [term.lower() for term, _ in TERMS]
     assert len(names) > 30 and names == sorted(names)
+
+
+def test_the_search_knows_the_words_of_the_glossary() -> None:
+    from cmlib.teaching import site as extension
+
+    text = (BOOK / "glossary.md").read_text()
+    found = extension.words(text, [*PAGES, "book/07_ewc", "book/10_gem"])
+    by_word = {word: one for one in found for word in one["words"]}
+    assert len(by_word) == sum(len(one["words"]) for one in found) > 100, "a word stands twice"
+    assert {term for term, _ in TERMS} <= set(by_word)
+    assert by_word["replay"] == by_word["rehearsal"] and "Training on exemplars" in by_word["replay"]["text"]
+    assert (by_word["install"]["page"], by_word["install"]["anchor"]) == ("book/start", "#on-your-machine")
+    assert by_word["elastic weight consolidation"]["page"] == "book/07_ewc", "a page named after a term answers for it"
+    assert by_word["GEM"]["page"] == "book/10_gem" and by_word["lambda"]["text"].startswith(r"\(\lambda\), in the code lam:")
+    assert all(one["page"] in {*PAGES, "book/07_ewc", "book/10_gem"} and "](" not in one["text"] for one in found)
+
+
+def test_buttons_are_named_as_they_are_seen() -> None:
+    from cmlib.teaching.site import named_as_seen
+
+    assert named_as_seen('<summary aria-label="Toggle hidden content">x</summary>') == "<summary>x</summary>"
+    icon = '<i class="theme-switch fa-sun  fa-lg" data-mode="light" title="Light"></i>'
+    assert named_as_seen(icon) == '<i class="theme-switch fa-sun  fa-lg" data-mode="light"></i>'
+    button = '<button class="btn search-button-field x" title="Search" aria-label="Search" data-x="y">'
+    assert named_as_seen(button) == '<button class="btn search-button-field x" title="Search" data-x="y">'
 
 
 def test_notation_names_what_the_package_has() -> None:

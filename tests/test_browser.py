@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import http.server
+import io
+import re
 import shutil
 import threading
 from collections.abc import Callable, Iterator
@@ -121,26 +123,206 @@ FIGURES = """() => [...document.querySelectorAll('.cm-figure img, .cm-player img
 
 WIDTH = "Math.max(document.documentElement.scrollWidth, document.body.scrollWidth)"
 
+CHECKS = (ROOT / "tests" / "page_checks.js").read_text(encoding="utf-8")
+AXE = (ROOT / "tests" / "axe" / "axe.min.js").read_text(encoding="utf-8")
+COLOURS = ["color-contrast", "link-in-text-block"]  # what another theme can change
+FORMS = ((DESK, "light", None), (DESK, "dark", COLOURS), (PHONE, "light", COLOURS), (PHONE, "dark", None))
+A4 = {"width": 680, "height": 960}  # inside the margins
+
+
+def in_theme(page: Any, theme: str) -> None:
+    page.emulate_media(color_scheme=theme)
+    page.wait_for_function(f"document.documentElement.dataset.theme === '{theme}'")
+
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_is_readable_fits_a_phone_asks_nobody_else_and_reacts(browser: Any, site: str, name: str) -> None:
-    with Visit(browser, f"{site}/{name}.html", viewport=DESK, color_scheme="light") as visit:
-        visit.page.evaluate("window.scrollTo(0, document.body.scrollHeight)")
-        visit.page.wait_for_load_state("networkidle")
+def test_a_page_holds_in_every_form(browser: Any, name: str) -> None:
+    """One visit, from a folder and without a network: all is there, both themes can be read, it fits a phone and paper, it moves,
+    and axe finds nothing serious.
+    """
+    assert (SITE / f"{name}.html").is_file(), "the site is missing; run `make book`"
+    address = SITE.as_uri()
+    with Visit(browser, f"{address}/{name}.html", viewport=DESK, color_scheme="light", offline=True) as visit:
+        page, wrong = visit.page, {}
+        page.evaluate(CHECKS)
+        page.evaluate("window.scrollTo(0, document.body.scrollHeight)")
+        page.wait_for_load_state("networkidle")
         assert len(visit.asked) > 5
-        assert [address for address in visit.asked if not address.startswith((site, "data:"))] == []
-        assert visit.page.locator("mjx-merror").count() == 0
+        assert [asked for asked in visit.asked if not asked.startswith((address, "data:"))] == []
+        assert page.locator("mjx-merror").count() == 0
+        wrong["on paper"] = on_paper(page)
         for theme in ("dark", "light"):
-            visit.page.emulate_media(color_scheme=theme)
-            visit.page.wait_for_function(f"document.documentElement.dataset.theme === '{theme}'")
-            assert visit.page.evaluate(CONTRAST) == [], theme
-            assert theme == "light" or visit.page.evaluate(FIGURES) == []
-        visit.page.set_viewport_size(PHONE)
-        visit.page.wait_for_timeout(100)  # formulas are set anew
-        assert visit.page.evaluate(WIDTH) <= PHONE["width"], "it scrolls sideways on a phone"
-        visit.page.set_viewport_size(DESK)
-        react_everywhere(visit.page)
+            in_theme(page, theme)
+            wrong[f"contrast, {theme}"] = page.evaluate(CONTRAST)
+            wrong[f"figures, {theme}"] = page.evaluate(FIGURES) if theme == "dark" else []
+        react_everywhere(page)
+        page.evaluate("checks.unfold()")
+        for size in (DESK, PHONE):
+            page.set_viewport_size(size)
+            page.wait_for_timeout(100)  # formulas are set anew
+            wrong[f"wide, {size['width']}"] = page.evaluate("checks.unseen()")
+        assert page.evaluate(WIDTH) <= PHONE["width"], "it scrolls sideways on a phone"
         assert visit.complaints == []
+        wrong |= axe_findings(page)
+        assert {what: found for what, found in wrong.items() if found} == {}
+
+
+def on_paper(page: Any) -> list[str]:
+    page.set_viewport_size(A4)
+    page.emulate_media(media="print")
+    found = page.evaluate("checks.paper()")
+    page.emulate_media(media="screen")
+    page.set_viewport_size(DESK)
+    return found
+
+
+def axe_findings(page: Any) -> dict[str, list[str]]:
+    """What axe-core calls serious or critical, by form. All rules for two forms, those about colours for the other two."""
+    page.evaluate("checks.thin()")
+    page.evaluate(AXE)
+    found = {}
+    for size, theme, rules in FORMS:
+        page.set_viewport_size(size)
+        in_theme(page, theme)
+        page.wait_for_timeout(250)  # colours change slowly
+        found[f"axe, {theme}, {size['width']}"] = page.evaluate("rules => checks.axeFinds(rules)", rules)
+    return found
+
+
+DEFECTS = {  # what a visit must find: the page, a change of it, and the form that it shows in
+    "a picture without a name": ("references", "document.querySelector('.bd-article').append(new Image(9, 9))", "axe"),
+    "grey on white": ("references", "document.querySelector('.bd-article section').style.color = '#bbb'", "axe"),
+    "a wide box without a shadow": (
+        "two_engines",
+        """for (const pre of document.querySelectorAll('.bd-article pre')) {
+          pre.textContent = 'x'.repeat(999); pre.style.backgroundImage = 'none'; }""",
+        "wide",
+    ),
+    "a second frame on paper": ("01_forgetting", "document.querySelector('.cm-frame[hidden]').hidden = false", "paper"),
+    "a solution that stays folded": (
+        "01_forgetting",
+        "document.head.insertAdjacentHTML('beforeend', '<style>.cm-solution > * { display: none !important }</style>')",
+        "paper",
+    ),
+}
+
+
+@pytest.mark.parametrize("defect", DEFECTS)
+def test_a_defect_of_a_page_is_found(browser: Any, defect: str) -> None:
+    name, change, form = DEFECTS[defect]
+    with Visit(browser, f"{SITE.as_uri()}/book/{name}.html", viewport=DESK, color_scheme="light", offline=True) as visit:
+        visit.page.evaluate(CHECKS)
+        visit.page.evaluate(change)
+        if form == "paper":
+            assert on_paper(visit.page)
+        elif form == "wide":
+            assert visit.page.evaluate("checks.unseen()")
+        else:
+            assert axe_findings(visit.page)["axe, light, 1400"]
+
+
+def test_the_shadow_of_a_wide_table_goes_away_at_its_end(browser: Any) -> None:
+    """On a phone, in both themes: the strip at the right edge is shaded, and no longer when the end is reached."""
+    from PIL import Image
+
+    def shade(box: Any) -> int:
+        picture = Image.open(io.BytesIO(box.screenshot())).convert("L")
+        inside = picture.getpixel((picture.width // 2, picture.height // 2))
+        return abs(picture.getpixel((picture.width - 2, picture.height // 2)) - inside)
+
+    with Visit(browser, f"{SITE.as_uri()}/book/two_engines.html", viewport=PHONE, offline=True) as visit:
+        box = visit.page.locator(".pst-scrollable-table-container").first
+        box.evaluate("e => { e.innerHTML = '<div style=\"width: 900px; height: 80px\"></div>'; }")
+        for theme in ("light", "dark"):
+            in_theme(visit.page, theme)
+            found = []
+            for place in ("0", "e.scrollWidth"):
+                box.evaluate(f"e => {{ e.scrollLeft = {place}; }}")
+                visit.page.wait_for_timeout(300)
+                found.append(shade(box))
+            assert found[0] > 25 and found[1] < 4, (theme, found)
+
+
+# --- the search ----------------------------------------------------------------------------------------------------
+
+QUESTIONS = {  # what a reader types -> the page that answers
+    "replay": "07_",
+    "class incremental": "02_scenarios_and_metrics",
+    "task-incremental learning": "02_scenarios_and_metrics",
+    "install": "start#on-your-machine",
+    "how do I install it": "start#on-your-machine",
+    "Colab": "start#in-colab",
+    "BWT": "02_scenarios_and_metrics",
+    "backward transfer": "02_scenarios_and_metrics",
+    "exercise": "start#how-exercises-are-checked",
+    "centroid": "03_classify_by_distance",
+    "what is a prototype": "03_classify_by_distance",
+    "Voronoi": "03_classify_by_distance",
+    "drift": "04_task_incremental_cm",
+    "lambda": "04_task_incremental_cm",
+    "loss": "04_task_incremental_cm",
+    "past model": "04_task_incremental_cm",
+    "forgetting": "01_forgetting",
+    "catastrophic forgetting": "01_forgetting",
+    "GPU": "start#profiles",
+    "memory": "09_memory",
+    "exemplar": "05_class_incremental_cm",
+    "projector": "05_class_incremental_cm",
+    "EWC": "07_",
+    "GEM": "07_",
+    "PCA": "06_inside_the_space",
+    "time": "10_time",
+    "errata": "errata",
+    "not run yet": "results_board",
+    "Slurm": "cluster",
+    "symbols": "notation",
+}
+DONE = "() => /^Search finished|did not match/.test(document.querySelector('.search-summary')?.innerText || '')"
+ASK = "question => { document.querySelector('#search-results').replaceChildren(); Search.performSearch(question); }"
+TEX = r"\\(?:frac|tfrac|sum|left|right|mathbf|mathcal|text|lambda|quad|begin|overline)"
+
+
+def test_a_search_leads_to_the_page_that_answers(browser: Any, site: str) -> None:
+    found = {}
+    with Visit(browser, f"{site}/search.html", viewport=DESK) as visit:
+        visit.page.wait_for_function("Search.hasIndex()")
+        visit.page.evaluate("() => { window.fetch = () => new Promise(() => {}); }")  # no summaries here
+        for question in QUESTIONS:
+            visit.page.evaluate(ASK, question)
+            visit.page.wait_for_function(DONE)
+            found[question] = visit.page.locator("ul.search > li a").first.get_attribute("href")
+        wanted = {question: f"book/{page.replace('#', '.html#')}" for question, page in QUESTIONS.items()}
+        missed = {question: page for question, page in found.items() if not page.startswith(wanted[question])}
+        assert missed == {}
+        for address in sorted(set(found.values())):  # the place in the page is there
+            name, _, anchor = address.partition("#")
+            text = (SITE / name).read_text(encoding="utf-8")
+            assert not anchor or f'id="{anchor}"' in text, address
+        assert visit.complaints == []
+
+
+@pytest.mark.parametrize("question", ["softmax", "gradient", "mean", "distance", "penalty"])
+def test_results_show_words_and_no_latex(browser: Any, site: str, question: str) -> None:
+    with Visit(browser, f"{site}/search.html?q={question}", viewport=DESK) as visit:
+        visit.page.wait_for_function(DONE)
+        visit.page.wait_for_load_state("networkidle")
+        visit.page.wait_for_timeout(300)  # the summaries come one after the other
+        texts = visit.page.locator("ul.search p.context").all_inner_texts()
+        assert len(texts) > 4 and [text for text in texts if re.search(TEX, text)] == []
+
+
+FORMULAS = {
+    r"\(\frac{1}{2} \lambda\)": "1 / 2 λ",
+    r"\[\mathbf{c}_i^k = \frac{1}{|S|} \sum_{x \in S} e_i(x)\]": "c i k = 1 / |S| Σ x ∈ S e i(x)",
+    r"\begin{aligned}a &= b \\ c &\le \tfrac12\end{aligned}": "a = b c ≤ 1 / 2",
+    r"\overline{p}(y \mid x)": "overline p (y | x)",
+}
+
+
+def test_formulas_in_words(browser: Any, site: str) -> None:
+    with Visit(browser, f"{site}/search.html", viewport=DESK) as visit:
+        said = {tex: visit.page.evaluate("tex => cmInWords(tex)", tex) for tex in FORMULAS}
+        assert {tex: " ".join(text.split()) for tex, text in said.items()} == FORMULAS
 
 
 # --- everything that moves, moves ----------------------------------------------------------------------------------

@@ -173,6 +173,28 @@ def test_markdown_is_headings_and_definitions(tmp_path):
     assert text.count("\nMeasured\n: ") == 60
 
 
+def test_every_point_has_an_anchor_that_does_not_hang_on_its_title(tmp_path):
+    text = errata._markdown("digits", errata.measure("digits", [Store(tmp_path)]))
+    for point in POINTS:
+        assert f"\n(erratum-{point.id})=\n### {point.id}. {point.title}\n" in text
+
+
+def test_the_page_opens_with_the_effects_the_largest_first():
+    table, rest = errata.effects_table("digits").split("\n::::\n")
+    rows = [line.split(" | ") for line in table.splitlines() if "](#" in line]
+    listed = [int(n) for n in re.findall(r"\(#erratum-(\d+)\)", table)]
+    left_out = [int(n) for n in re.findall(r"\(#erratum-(\d+)\)", rest)]
+    assert sorted(listed + left_out) == list(range(1, 60)) and not set(listed) & set(left_out)
+    sizes = [max(abs(float(n)) for n in re.findall(r"[+-]\d+\.\d\d", " ".join(row[2:]))) for row in rows]
+    assert sizes == sorted(sizes, reverse=True) and len(rows) == len(listed) + 1  # and the presets
+    measured = errata.measure("digits", [committed()])
+    one = max((one for one in measured[45] if one.scenario == "cil"), key=lambda one: abs(one.mean("accuracy")))
+    row = next(row for row in rows if "#erratum-45" in row[1])
+    assert f"GEM {one.mean('accuracy'):+.2f} ± {one.sd('accuracy'):.2f} ({one.n} runs)" in row[3]
+    text = (BOOK / "errata.md").read_text(encoding="utf-8")
+    assert text.index("% begin errata_effects") < text.index("## ") < text.index("% begin errata\n")
+
+
 def test_json_is_plain_and_complete(tmp_path, real):
     store = Store(tmp_path)
     place(store, real, naive(0), [[90.0, None], [60.0, 80.0]])
@@ -203,5 +225,8 @@ def test_errors_are_one_line(tmp_path, capsys):
 def test_the_page_has_the_blocks(tmp_path):
     text = (BOOK / "errata.md").read_text(encoding="utf-8")
     assert filled.with_tables(text) == text, "make it anew with `python -m cmlib.cli tables`"
-    assert [name for name in ("errata", "errata_mini") if f"% begin {name}\n" in text] == ["errata", "errata_mini"]
+    assert [name for name in ("errata_effects", "errata", "errata_mini") if f"% begin {name}\n" in text][1:] == [
+        "errata",
+        "errata_mini",
+    ]
     assert all(line.startswith(":") for line in errata.effects_alone("mini").splitlines() if "bwt_final" in line)

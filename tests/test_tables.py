@@ -149,8 +149,9 @@ def test_table_1_stands_beside_the_printed_one(tmp_path):
     mini = text.split("### ")[1]
     assert "| TIL | CM | 92.72 ± 1.33 | 41.00 ± 1.00 | -2.09 ± 0.71 | 0.00 ± 0.00 | 2 |" in mini
     assert "| TIL | ER | 90.56 ± 0.64 | stopped | -2.95 ± 0.67 | stopped | 0, 1 stopped |" in mini
-    assert "| TIL | Naive | 67.00 ± 4.98 | not run yet | -34.60 ± 7.39 | not run yet | 0 |" in mini
-    assert "2 other scale" in mini and "| CIL | CM | 64.64 ± 12.78 | not run yet | -18.71 ± 10.84 ! |" in mini
+    seen, folded = mini.split("::::{dropdown} 18 rows not run yet: the paper's numbers alone\n")
+    assert "not run yet" not in seen and "| TIL | Naive | 67.00 ± 4.98 | -34.60 ± 7.39 |" in folded
+    assert "2 other scale" in folded and "| CIL | CM | 64.64 ± 12.78 | -18.71 ± 10.84 ! |" in folded
     assert re.findall(r"### (.*)", text) == [
         "`mini`: cifar10",
         *(f"`paper`: {d}" for d in ("cifar10", "cifar100", "tiny-imagenet")),

@@ -30,6 +30,11 @@ def dense(table: str) -> str:
     return f"::::{{container}} {DENSE}\n{table}\n::::"
 
 
+def folded(title: str, table: str) -> str:
+    """A table in small print that a reader unfolds."""
+    return f"::::{{dropdown}} {title}\n:class-container: {DENSE}\n\n{table}\n::::"
+
+
 def seeds_text(seeds: Iterable[int]) -> str:
     """`[0, 1, 2, 5]` -> `0-2, 5`."""
     runs = groupby(enumerate(sorted(seeds)), lambda pair: pair[1] - pair[0])
@@ -91,8 +96,7 @@ def _place(place: tuple[str, str, str], settings: Mapping[tuple[str, str], list[
     if other:
         runs = sum(len(settings[one]) for one in other)
         title = f"{len(other)} other setting{'s' * (len(other) > 1)} ({runs} run{'s' * (runs > 1)})"
-        table = _settings_table(other, settings, made_with)
-        blocks.append(f"::::{{dropdown}} {title}\n:class-container: {DENSE}\n\n{table}\n::::")
+        blocks.append(folded(title, _settings_table(other, settings, made_with)))
     return blocks
 
 
@@ -200,29 +204,39 @@ def cpu_of(run: Run) -> str:
 
 
 def beside_the_paper(store: Store) -> str:
-    """Table 1 of every profile whose data set is in the paper: printed and ours, accuracy and BWT after the last task."""
+    """Table 1 of every profile whose data set is in the paper: printed and ours, accuracy and BWT after the last task.
+
+    A row without any run is folded away: its printed numbers stand there, and what has been run stays in sight.
+    """
     blocks = []
     for profile in ("mini", "paper"):
         rows = tables.table(1, profile, [store]).rows
         for dataset in dict.fromkeys(row.dataset for row in rows):
             here = [row for row in rows if row.dataset == dataset]
-            blocks += [f"### `{profile}`: {dataset}", dense(_beside(here)), _verdict_counts(here)]
+            blocks += [f"### `{profile}`: {dataset}", *_beside(here), _verdict_counts(here)]
     return "\n\n".join(blocks)
 
 
-def _beside(rows: Sequence[Row]) -> str:
+def _beside(rows: Sequence[Row]) -> Iterator[str]:
+    """The table of what has been run, and the folded one of what has not."""
     header = ["", "method", "accuracy: paper", "ours", "bwt_final: paper", "ours", "runs"]
     cells: dict[tuple[str, str, str], dict[str, Row]] = defaultdict(dict)
     for row in rows:
         cells[row.scenario, row.method, row.variant or ""][row.metric] = row
     ordered = sorted(cells.items(), key=lambda item: item[0][0] == "cil")  # rows with other options beside their scenario
-    lines = []
+    made: list[list[str]] = []
+    missing: list[list[str]] = []
     for (scenario, method, variant), by_metric in ordered:
         pairs = [text for metric in METRICS for text in _pair(by_metric[metric])]
         one = by_metric[METRICS[0]]
         runs = f"{one.n}" + (f", {one.stopped} stopped" if one.stopped else "")
-        lines.append([scenario.upper(), " ".join([METHODS[method].title, variant]).strip(), *pairs, runs])
-    return render.markdown(header, lines, numbers=5)
+        line = [scenario.upper(), " ".join([METHODS[method].title, variant]).strip(), *pairs, runs]
+        (made if one.n or one.stopped else missing).append(line)
+    if made:
+        yield dense(render.markdown(header, made, numbers=5))
+    if missing:
+        table = render.markdown([*header[:3], header[4]], [[*line[:3], line[4]] for line in missing], numbers=2)
+        yield folded(f"{len(missing)} {'row' if len(missing) == 1 else 'rows'} {NOT_RUN}: the paper's numbers alone", table)
 
 
 def _pair(row: Row) -> list[str]:

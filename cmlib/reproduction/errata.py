@@ -186,6 +186,46 @@ def markdown(profile: str) -> str:
     return _markdown(profile, measure(profile, [committed()]))
 
 
+def effects_table(profile: str) -> str:
+    """The page's first table: a row a point whose other readings were run, the largest effect on accuracy first.
+
+    Each cell holds the effect on accuracy of one scenario; where several readings of a point were run, the largest one and how
+    many. The points without a number stand below it, each with a link, because each says why.
+    """
+    found = measure(profile, [committed()])
+    points = {0: ("many at once", "[Presets: many points at once](#many-at-once)")}
+    points |= {point.id: (f"{point.id}", f"[{point.title}](#{anchor(point)})") for point in load()}
+    rows = [
+        (
+            max(abs(one.mean("accuracy") or 0.0) for one in effects),
+            [*names, *(_largest(effects, side) for side in ("til", "cil"))],
+        )
+        for number, names in points.items()
+        if (effects := [one for one in found[number] if one.n])
+    ]
+    table = render.markdown(
+        ["point", "", "accuracy, TIL", "accuracy, CIL"], [row for _, row in sorted(rows, key=lambda r: -r[0])], 2
+    )
+    none = ", ".join(f"[{point.id}](#{anchor(point)})" for point in load() if not any(one.n for one in found[point.id]))
+    return f"::::{{container}} dense-table\n{table}\n::::\n\nWithout a number, each with the reason: {none}."
+
+
+def anchor(point: Point) -> str:
+    """Where a point stands on the page; it stays when the title changes."""
+    return f"erratum-{point.id}"
+
+
+def _largest(effects: Sequence[Effect], scenario: str) -> str:
+    here = sorted((one for one in effects if one.scenario == scenario), key=lambda one: -abs(one.mean("accuracy") or 0.0))
+    if not here:
+        return "-"
+    one = here[0]
+    who = "" if one.method == "cm" else f"{METHODS[one.method].title} "
+    several = f"; `{one.variant.replace(',', ', ')}`, the largest of {len(here)}" if len(here) > 1 else ""
+    runs = "1 run" if one.n == 1 else f"{one.n} runs"
+    return f"{who}{one.mean('accuracy'):+.2f}{_spread(one.sd('accuracy'))} ({runs}{several})"
+
+
 def effects_alone(profile: str) -> str:
     """The effects of the committed runs of one profile as a Markdown list; what has not run is left out."""
     found = measure(profile, [committed()])
@@ -246,7 +286,7 @@ def _section(point: Point, effects: Sequence[Effect]) -> str:
         *([_defined("Other readings", [readings])] if readings else []),
         _defined("Measured", _effect_lines(point, effects)),
     ]
-    return "\n\n".join([f"### {point.id}. {point.title}", *entries])
+    return "\n\n".join([f"({anchor(point)})=\n### {point.id}. {point.title}", *entries])
 
 
 def _defined(term: str, definitions: Sequence[str]) -> str:

@@ -22,6 +22,7 @@ TABLES = {  # by the name of its block
     "verdicts": lambda: board.verdicts(committed()),
     "fair": lambda: fair.block(committed()),
     "when_to_use": lambda: when_to_use(committed()).data["text/markdown"],
+    "errata_effects": lambda: errata.effects_table("digits"),
     "errata": lambda: errata.markdown("digits"),
     "errata_mini": lambda: errata.effects_alone("mini"),
 }
