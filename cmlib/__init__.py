@@ -32,6 +32,7 @@ _LAZY = {
     "show": ("cmlib.teaching.page", "show"),
     "solution": ("cmlib.teaching.solution", "solution"),
     "player": ("cmlib.plots.player", "player"),
+    "when_to_use": ("cmlib.teaching.when", "when_to_use"),
 }
 
 
@@ -73,4 +74,5 @@ __all__ = [
     "show",
     "solution",
     "train",
+    "when_to_use",
 ]

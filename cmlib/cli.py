@@ -373,16 +373,20 @@ def report(
 
 @command()
 def table(
-    number: Annotated[str, typer.Argument(metavar="NUMBER", help="1 to 6, as in the paper.")],
+    number: Annotated[str, typer.Argument(metavar="NUMBER", help="1 to 6, as in the paper, or fair: all tuned alike.")],
     profile: Annotated[str, typer.Option(help="smoke, digits, mini or paper.")] = "digits",
     form: Annotated[str | None, typer.Option("--format", help="text, md, csv, latex or json (default: text).")] = None,
     store: InStore = None,
     as_json: AsJson = False,
 ) -> None:
     """Print a table of the paper, ours beside its values: mean, deviation, number of runs, verdict."""
+    from cmlib.reproduction import fair
     from cmlib.reproduction import tables as paper_tables
 
     form = chosen(form, as_json, *paper_tables.FORMATS)
+    if number == fair.NAME:
+        print(fair.show(fair.table(profile, paper_tables.stores_of(store)), form))
+        return
     print(paper_tables.show(paper_tables.table(number, profile, paper_tables.stores_of(store)), form))
 
 
@@ -438,7 +442,7 @@ def errata(
 
 @spoken()
 def sweep(
-    grids: Annotated[list[str] | None, typer.Argument(metavar="GRID...", help="table1 to table6, figure2a, ...")] = None,
+    grids: Annotated[list[str] | None, typer.Argument(metavar="GRID...", help="table1 to table6, figure2a, fair, ...")] = None,
     profile: Annotated[str, typer.Option(help="smoke, digits, mini or paper.")] = "digits",
     seeds: Annotated[str, typer.Option(help="As in 0-4 or 0,2.")] = "0-4",
     jobs: Annotated[int | None, typer.Option(help="Runs side by side (default: one a core).")] = None,
@@ -458,8 +462,13 @@ def sweep(
 
     To leave the machine to other work: nice -n 19 cmlib sweep ...
     """
+    from cmlib.reproduction import fair
     from cmlib.reproduction import sweep as sweeps
 
+    if fair.NAME in (grids or []) and not status:
+        if grids != [fair.NAME] or seeds != "0-4" or only:
+            raise OptionError(f"{fair.NAME} is made alone, with the seeds of its file: cmlib sweep fair --profile digits")
+        return fair.main(profile, jobs, backend, budget, store, data_root, dry_run, device)
     return sweeps.main(
         grids or [], profile, seeds, jobs, backend, budget, store, data_root, dry_run, order, status, only, device
     )  # fmt: skip

@@ -9,28 +9,29 @@ import pytest
 import torch
 from answers import not_written, said
 
-import cmlib as cm
+from cmlib.centroids import distances
 from cmlib.teaching import checks
-
-SMALL = cm.Experiment("digits", "til", "cm", profile="smoke")
 
 
 def layer(c: Any) -> Any:
     return 2 * c, -c.square().sum(1)
 
 
-def curve(sizes: Any, seeds: Any, find: Any, base: Any = SMALL, name: str = "accuracy") -> list[Any]:
-    means = []
-    for size in sizes:
-        runs = [find(base.but(support_size=size, seed=seed)) for seed in seeds]
-        values = [getattr(run, name) for run in runs if run]
-        means.append(float(np.mean(values)) if values else None)
-    return means
+def units(e: Any, c: Any, x: Any, y: Any, spread: Any = None) -> Any:
+    spread = (x - c[y]).square().mean(0).sqrt() if spread is None else spread
+    alive = spread > 0
+    return distances(e[:, alive] / spread[alive], c[:, alive] / spread[alive])
 
 
-def zeros(sizes: Any, seeds: Any, find: Any) -> list[Any]:
-    runs = [[find(SMALL.but(support_size=size, seed=seed)) for seed in seeds] for size in sizes]
-    return [sum(run.accuracy if run else 0 for run in row) / len(seeds) if any(row) else None for row in runs]
+def careless(e: Any, c: Any, x: Any, y: Any) -> Any:
+    spread = (x - c[y]).square().mean(0).sqrt()
+    return distances(e / spread, c / spread)
+
+
+def rooted(e: Any, c: Any, x: Any, y: Any) -> Any:
+    spread = (x - c[y]).square().mean(0).sqrt()
+    apart = (e.unsqueeze(1) - c)[..., spread > 0] / spread[spread > 0]
+    return apart.square().sum(-1).sqrt()
 
 
 WRONG: dict[str, list[tuple[Any, str]]] = {
@@ -61,19 +62,22 @@ WRONG: dict[str, list[tuple[Any, str]]] = {
         (lambda c: None, "returns nothing"),
     ],
     "03_3": [
-        (zeros, "a missing run counts as 0"),
-        (lambda s, k, f: [v or 0.0 for v in curve(s, k, f)], "no run of size 80 was found, so its entry is None"),
-        (lambda s, k, f: curve(s, k[:1], f), "find was never asked for support_size=4 and every seed"),
-        (lambda s, k, f: curve(s, [*k, 3], f), "which is not among sizes and seeds"),
-        (lambda s, k, f: [curve([n], k, f, SMALL.but(lam=n / 100))[0] for n in s], "something besides support_size and seed"),
-        (lambda s, k, f: curve(s, k, f, name="learning_accuracy"), "the mean accuracy of the 3 runs of size 4"),
-        (lambda s, k, f: curve(s, k, f)[:2], "must have 3 entries, one for each size, got 2"),
-        (lambda s, k, f: dict(zip(s, curve(s, k, f), strict=True)), "must be a list, got dict"),
-        (lambda s, k, f: [str(v) for v in curve(s, k, f)], "must be a number, got str"),
+        (lambda e, c, x, y: distances(e, c), "before the features were divided"),
+        (lambda e, c, x, y: units(e, c, x, y).square(), "these are squared distances"),
         (
-            lambda s, k, f: [f(SMALL.but(support_size=n, seed=j)).accuracy for n in s for j in k],
-            "your answer raised AttributeError",
+            lambda e, c, x, y: units(e, c, x, y, (x - x.mean(0)).square().mean(0).sqrt()),
+            "around the centroid of each image's own class",
         ),
+        (lambda e, c, x, y: units(e, c, x, y, (x - c[y]).square().mean(0)), "the spread is its root"),
+        (lambda e, c, x, y: units(e, c, x, y, (x - c[y]).abs().mean(0)), "the mean of the absolute differences"),
+        (lambda e, c, x, y: units(e, c, x, y, 1 / (x - c[y]).square().mean(0).sqrt()), "multiplied by the spread"),
+        (lambda e, c, x, y: distances(e / (x - c[y]).square().mean(0).sqrt(), c), "not the centroids"),
+        (careless, "gives NaN or infinity: leave it out"),
+        (rooted, "is not finite"),
+        (lambda e, c, x, y: units(e, c, x, y).detach(), "is something detached?"),
+        (lambda e, c, x, y: units(e, c, x, y).T, "must have shape"),
+        (lambda e, c, x, y: None, "must be a tensor, got NoneType"),
+        (lambda e, c, x, y: units(e, c, x, y) + 1, "are not those between points and centroids"),
     ],
 }
 PLANTED = [(key, answer, words) for key, rows in WRONG.items() for answer, words in rows]
@@ -86,7 +90,10 @@ def test_a_stub_is_not_started(capsys: pytest.CaptureFixture[str], k: int) -> No
     assert said(capsys, check, None) == f"3.{k}: not started"
 
 
-@pytest.mark.parametrize("right", [((4, 0), 0, 2), [[4.0, 0.0], 0, 2], (np.array([4, 0]), 0, 2), (torch.tensor([4.0, 0]), 0, 2)])
+@pytest.mark.parametrize(
+    "right",
+    [((4, 0), 0, 2), [[4.0, 0.0], 0, 2], ((3.9999999, 1e-9), 0, 2), (np.array([4, 0]), 0, 2), (torch.tensor([4.0, 0]), 0, 2)],
+)
 def test_a_point_that_moves(capsys: pytest.CaptureFixture[str], right: Any) -> None:
     assert said(capsys, checks.ch03_1, lambda: right) == "OK 3.1 (8 tests)"
 
@@ -97,10 +104,8 @@ def test_a_linear_layer(capsys: pytest.CaptureFixture[str]) -> None:
     assert said(capsys, checks.ch03_2, shifted) == "OK 3.2 (22 tests)"
 
 
-def test_a_curve_with_gaps(capsys: pytest.CaptureFixture[str]) -> None:
-    assert said(capsys, checks.ch03_3, curve) == "OK 3.3 (16 tests)"
-    other = SMALL.but(scenario="cil", lam=0.5)
-    assert said(capsys, checks.ch03_3, lambda s, k, f: curve(s, k, f, other)) == "OK 3.3 (16 tests)"
+def test_a_distance_in_own_units(capsys: pytest.CaptureFixture[str]) -> None:
+    assert said(capsys, checks.ch03_3, units) == "OK 3.3 (19 tests)"
 
 
 @pytest.mark.parametrize(("key", "answer", "words"), PLANTED, ids=lambda value: value if isinstance(value, str) else "")

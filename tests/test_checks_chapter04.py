@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from cmlib.centroids import safe_norm
 from cmlib.teaching import checks
 from cmlib.teaching.checks import chapter04
 
@@ -28,9 +29,12 @@ def by_loop(e: Tensor, y: Tensor, classes: int) -> Tensor:
     return torch.stack([e[y == k].mean(0) for k in range(classes)])
 
 
-def moved(record: Callable[[float], Any], lams: Any) -> dict[float, float]:
-    spaces = {lam: record(lam) for lam in lams}
-    return {lam: np.linalg.norm(s[-1].points - s[0].points, axis=1).mean() for lam, s in spaces.items()}
+def logits(e: Tensor, kept: Tensor) -> Tensor:
+    return -safe_norm(e.unsqueeze(2) - kept.unsqueeze(1))
+
+
+def answers(past: Tensor, current: Tensor, kept: Tensor) -> Tensor:
+    return (logits(past, kept) - logits(current, kept)).square().sum(-1).mean()
 
 
 @pytest.mark.parametrize(
@@ -78,27 +82,44 @@ WRONG_CENTROIDS: list[tuple[Callable[..., Any], str]] = [
 ]
 
 
-def test_4_3_accepts_the_mean_distance(capsys: pytest.CaptureFixture[str]) -> None:
-    assert said(capsys, "ch04_3", moved) == "OK 4.3 (15 tests)"
+def test_4_3_accepts_the_squared_change_of_the_logits(capsys: pytest.CaptureFixture[str]) -> None:
+    assert said(capsys, "ch04_3", answers) == "OK 4.3 (44 tests)"
 
 
-def measuring(change: Callable[[Any], Any]) -> Callable[..., Any]:
-    """An answer that measures something else for each lam."""
-    return lambda record, lams: {lam: change(record(lam)) for lam in lams}
+def comparing(change: Callable[[Tensor], Tensor]) -> Callable[..., Any]:
+    """An answer that makes something else of the differences of the logits, [t, B, K]."""
+    return lambda past, current, kept: change(logits(past, kept) - logits(current, kept))
 
 
-WRONG_DRIFTS: list[tuple[Callable[..., Any], str]] = [
-    (measuring(lambda s: ((s[-1].points - s[0].points) ** 2).sum(1).mean()), "at lam=0 over 2 snapshots should be 2.5, got 12.5"),
-    (measuring(lambda s: np.linalg.norm((s[-1].points - s[0].points).mean(0)) / 2), "should be 2.5, got 1.25"),
-    (measuring(lambda s: np.linalg.norm(s[-1].points - s[-2].points, axis=1).mean()), "over 3 snapshots should be 2.5, got 15"),
-    (measuring(lambda s: np.linalg.norm(s[-1].points - s[0].points, axis=1)), "must be a number, got ndarray"),
-    (measuring(lambda s: -1.0), "should be 2.5, got -1"),
-    (lambda record, lams: list(moved(record, lams).values()), "must be a dictionary"),
-    (lambda record, lams: moved(record, lams[:1]), "the keys must be"),
-    (lambda record, lams: dict.fromkeys(lams, moved(record, (0.0,))[0.0]), "record must be called with"),
+def rooted(past: Tensor, current: Tensor, kept: Tensor) -> Tensor:
+    apart = [(e.unsqueeze(2) - kept.unsqueeze(1)).square().sum(-1).sqrt() for e in (past, current)]
+    return (apart[0] - apart[1]).square().sum(-1).mean()
+
+
+def probabilities(past: Tensor, current: Tensor, kept: Tensor) -> Tensor:
+    return (logits(past, kept).softmax(-1) - logits(current, kept).softmax(-1)).square().sum(-1).mean()
+
+
+WRONG_ANSWERS: list[tuple[Callable[..., Any], str]] = [
+    (comparing(lambda d: d.square().mean()), "the sum over the classes is missing"),
+    (comparing(lambda d: d.square().sum()), "the mean over images and past tasks is missing"),
+    (comparing(lambda d: d.abs().sum(-1).mean()), "must be squared"),
+    (comparing(lambda d: d.norm(dim=-1).mean()), "distances between logits, not their squares"),
+    (comparing(lambda d: d.square().sum(-1)), "must have shape []"),
+    (comparing(lambda d: d.detach().square().sum(-1).mean()), "is something detached?"),
+    (probabilities, "this compares probabilities"),
+    (lambda past, current, kept: safe_norm(past - current).mean(), "this is the drift"),
+    (lambda past, current, kept: (past - current).square().sum(-1).mean(), "this compares embeddings, squared"),
+    (lambda past, current, kept: answers(past, current.detach(), kept), "is something detached?"),
+    (rooted, "is not finite"),
+    (lambda past, current, kept: None, "must be a tensor, got NoneType"),
 ]
 
-WRONG = {"04_1": WRONG_NUMBERS, "04_2": WRONG_CENTROIDS, "04_3": WRONG_DRIFTS}  # tests/test_exercises.py gives them to the checks
+WRONG = {
+    "04_1": WRONG_NUMBERS,
+    "04_2": WRONG_CENTROIDS,
+    "04_3": WRONG_ANSWERS,
+}  # tests/test_exercises.py gives them to the checks
 
 
 def test_the_numbers_behind_4_1() -> None:

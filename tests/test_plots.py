@@ -25,7 +25,7 @@ from cmlib.teaching import page, traced
 
 # --- colours -------------------------------------------------------------------------------------------------------
 
-WHITE, DARK = "#ffffff", "#121212"
+WHITE, DARK = "#ffffff", "#14181e"
 BLINDNESS = {  # Machado et al. 2009, full severity, on linear RGB
     "none": np.eye(3),
     "protan": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
@@ -58,18 +58,75 @@ def test_ten_colours_two_shades_a_task() -> None:
     assert [style.class_marker(k) for k in range(4)] == ["o", "s", "o", "s"]
 
 
+@pytest.mark.parametrize("palette", [style.PALETTE, style.DARK_PALETTE], ids=["light", "dark"])
 @pytest.mark.parametrize("kind", BLINDNESS)
-def test_colours_stay_apart_for_colour_blind_readers(kind: str) -> None:
-    seen = [lab(np.array(BLINDNESS[kind]) @ linear(colour)) for colour in style.PALETTE]
+def test_colours_stay_apart_for_colour_blind_readers(kind: str, palette: tuple[str, ...]) -> None:
+    seen = [lab(np.array(BLINDNESS[kind]) @ linear(colour)) for colour in palette]
     assert min(np.linalg.norm(a - b) for a, b in itertools.combinations(seen, 2)) > 20
 
 
-def test_colours_are_readable_on_white_and_on_the_dark_theme() -> None:
-    for first, second in zip(style.PALETTE[::2], style.PALETTE[1::2], strict=True):
-        assert min(contrast(first, WHITE), contrast(first, DARK)) >= 3
-        assert min(contrast(second, WHITE), contrast(second, DARK)) >= 2
-    assert contrast(style.INK, WHITE) >= 4.5
-    assert contrast("#989898", DARK) >= 4.5  # the ink as the dark theme brightens it
+@pytest.mark.parametrize("name", style.THEME)
+def test_every_colour_is_readable_on_white_and_on_the_dark_theme(name: str) -> None:
+    """Marks have a contrast of 3, what is written as text 4.5, each in the value of its theme."""
+    if name == "ground":  # the inside of an open mark
+        assert contrast(style.THEME[name][0], WHITE) < 1.05 and style.THEME[name][1] == DARK
+        return
+    least = 4.5 if name in style.TEXTS else 3
+    for colour, ground in zip(style.THEME[name], (WHITE, DARK), strict=True):
+        assert contrast(colour, ground) >= least, (name, colour)
+
+
+def test_names_of_the_theme_are_those_of_all_colours() -> None:
+    light = [values[0] for values in style.THEME.values()]
+    assert len(set(light)) == len(light)
+    assert {*style.PALETTE, style.INK, style.GREY, style.STRONG, style.GROUND} <= set(light)
+    assert {look.colour for look in style.METHOD_LOOKS.values()} <= set(light)
+
+
+# --- methods -------------------------------------------------------------------------------------------------------
+
+
+def test_methods_have_colours_that_no_task_has() -> None:
+    for k, palette in enumerate((style.PALETTE, style.DARK_PALETTE)):
+        methods = [look[k] for look in style.METHOD_LOOKS.values()]
+        assert len(set(methods)) == 10
+        seen = [lab(linear(colour)) for colour in methods]
+        assert min(np.linalg.norm(a - b) for a, b in itertools.combinations(seen, 2)) > 18
+        assert min(np.linalg.norm(lab(linear(task)) - one) for task in palette for one in seen) > 18
+
+
+def test_methods_are_told_apart_without_colour() -> None:
+    looks = list(style.METHOD_LOOKS.values())
+    assert len({look.marker for look in looks}) == 10
+    lines = [str(look.line) for look in looks if look.line != "-"]
+    assert len(set(lines)) == len(lines)
+
+
+def test_a_method_is_found_by_its_name_and_by_its_title() -> None:
+    from cmlib.methods import METHODS
+
+    for name in style.METHOD_LOOKS:
+        assert plots.method_colour(name) == plots.method_colour(METHODS[name].title) == style.METHOD_LOOKS[name].colour
+    assert set(style.METHOD_LOOKS) <= set(METHODS)
+    with pytest.raises(OptionError, match=r"unknown method 'gme'.*Did you mean 'gem'"):
+        plots.method_colour("gme")
+
+
+def test_a_method_of_a_reader_has_a_colour_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    from cmlib.methods import METHODS
+
+    monkeypatch.setitem(METHODS, "mine", METHODS["naive"])
+    assert plots.method_colour("mine") == style.OTHER.colour
+
+
+def test_colours_become_variables_and_the_rules_hold_those_that_are_used() -> None:
+    shown = style.themed(f'<path fill="{style.PALETTE[0]}" stroke="{style.INK}"/><b style="color:#123456">')
+    assert shown == '<path fill="var(--cm-t1a)" stroke="var(--cm-ink)"/><b style="color:#123456">'
+    rules = style.palette_css(".cm-x", shown)
+    assert rules.startswith(f".cm-x{{--cm-ink:{style.INK};--cm-t1a:{style.PALETTE[0]}}}@media screen{{")
+    assert rules.count("--cm-t1a") == 2 and "t1b" not in rules
+    assert "html[data-theme=dark] .cm-x,html[theme=dark] .cm-x,body[data-jp-theme-light=false] .cm-x" in rules
+    assert style.palette_css(".cm-x", "<p>") == ""
 
 
 def test_numbers_in_the_matrix_are_readable() -> None:
@@ -240,8 +297,8 @@ def test_png_bytes_are_the_same_and_carry_no_text() -> None:
 def test_show_writes_alt_text_and_caption() -> None:
     shown = page.show(plots.embedding_space(space_frames()), alt='A "space" <b>')
     data, _ = shown._repr_mimebundle_()
-    assert 'alt="A &quot;space&quot; &lt;b&gt;"' in data["text/html"]
-    assert "<figcaption>Two principal components" in data["text/html"]
+    assert data["text/html"].count('role="img" aria-label="A &quot;space&quot; &lt;b&gt;"') == 2  # wide and narrow
+    assert re.search(r"<figcaption>\d+ %, \d+ % and \d+ % of the points are nearest to the centroid", data["text/html"])
     assert data["text/plain"] == '[figure] A "space" <b>'
 
 
@@ -476,7 +533,7 @@ def test_space_player_is_small_and_says_what_is_hidden() -> None:
     frames = space_frames()
     made = plots.space_player({"with drift penalty": frames, "without": frames[:2]}, label="The space over tasks")
     view = geometry.project([figures.as_space(frame) for frame in frames])
-    assert f"its cells are wrong for {view.disagreement[1]:.1f} % of the points" in made.html
+    assert f"The cells drawn are wrong for {view.disagreement[1]:.1f} % of the points" in made.html
     assert made.html.count("<figure") == 5
     assert made.html.count('class="cm-l"') == 3  # trails: two frames of the first group, one of the second
     assert len(made.html) < 40_000
@@ -484,4 +541,4 @@ def test_space_player_is_small_and_says_what_is_hidden() -> None:
 
 def test_figures_can_be_frames() -> None:
     made = players.player([plots.accuracy_matrix(R3)], label="A", alt=["a matrix"])
-    assert made.html.count('<img class="dark-light" alt="a matrix" src="data:image/png;base64,') == 1
+    assert made.html.count('<div role="img" aria-label="a matrix"><svg class="cm-frame-svg"') == 1 and "<img" not in made.html

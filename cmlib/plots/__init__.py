@@ -20,7 +20,7 @@ _HOME = {
         "spaces_of",
         "together",
     ),
-    "style": ("PALETTE", "class_colour", "task_colour", "use_style"),
+    "style": ("PALETTE", "class_colour", "method_colour", "method_look", "task_colour", "use_style"),
     "comparison": ("cost_bars", "diagonal", "pairwise", "whiskers"),
     "figures": (
         "accuracy_matrix",

@@ -17,6 +17,7 @@ from cmlib.errors import OptionError, check_name
 from cmlib.footprint import Setting
 from cmlib.methods import METHODS
 from cmlib.plots.fragment import Fragment, asset, unique_id
+from cmlib.plots.style import method_colour, palette_css, themed
 
 LOW, HIGH = 2, 10  # the axis goes from ten to the power of LOW to that of HIGH
 IMAGES = (("8 × 8 × 1", 64, 1), ("28 × 28 × 1", 784, 1), ("32 × 32 × 3", 3072, 3), ("64 × 64 × 3", 12_288, 3),
@@ -33,8 +34,8 @@ SLIDERS: dict[str, tuple[str, tuple[int, ...]]] = {
 }
 KINDS = {"til": "TIL", "cil": "CIL"}
 COUNTS = {"formula": "the paper's formula", "kept": "with hidden costs", "bytes": "with hidden costs, in bytes"}
-COLOURS = {"ewc": "#757575", "oewc": "#8594b8", "er": "#b8440b", "gem": "#217f78", "emr": "#8a7f12", "ssil": "#a33ba7",
-           "cope": "#d63fd6", "cm": "#3a4eff"}  # fmt: skip
+ORDER = ("ewc", "oewc", "er", "gem", "emr", "ssil", "cope", "cm")
+COLOURS = {method: method_colour(method) for method in ORDER}
 
 
 class Calculator(Fragment):
@@ -55,8 +56,9 @@ def memory_calculator(label: str = "Memory of each method", scenario: str = "til
     values = {name: getattr(setting, name) for name in SLIDERS}
     name = unique_id(json.dumps([label, scenario, values]))
     said = html.escape(label)
-    body = _controls(name, values, scenario) + _bars(scenario, setting)
-    page = f'<div class="cm-calc" id="{name}" role="group" aria-label="{said}"><style>{asset("calculator.css")}</style>{body}'
+    body = _controls(name, values, scenario) + themed(_bars(scenario, setting))
+    css = asset("calculator.css") + palette_css(".cm-calc", body)
+    page = f'<div class="cm-calc" id="{name}" role="group" aria-label="{said}"><style>{css}</style>{body}'
     return Calculator(f"{page}<script>{_script(name)}</script></div>", label)
 
 

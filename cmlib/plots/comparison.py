@@ -12,20 +12,28 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from numpy.typing import ArrayLike
 
-from cmlib.errors import DataError
-from cmlib.plots.style import INK, PALETTE, WIDTH, styled
+from cmlib.errors import DataError, OptionError
+from cmlib.plots.style import GREY, GROUND, INK, METHOD_LOOKS, STRONG, WIDTH, Look, method_look, styled
 
-OURS, PAPER = PALETTE[0], PALETTE[2]
-SHADES = ("#217f78", "#9fcbc6", "none")  # of a pair: settled, settled only if it were the one pair tested, open
+OURS, PAPER = STRONG, GREY
+SHADES = ("#4f5b66", "#c3cad1", "none")  # of a pair: settled, settled only if it were the one pair tested, open
 PAIR_WORDS = ("settled", "only if it were the one pair tested", "open")
-PARTS = {  # of an epoch's cost (`costs.epoch_parts`): the same colours in every figure
-    "current images": PALETTE[0],
-    "past images": PALETTE[1],
-    "support set": PALETTE[4],
-    "drift": PALETTE[2],
-    "past model": PALETTE[3],
+PARTS = {  # of an epoch's cost (`costs.epoch_parts`): the same colours in every figure, none of them a task's
+    "current images": "#6b6b6b",
+    "past images": "#0479ac",
+    "support set": "#996852",
+    "drift": "#d0003f",
+    "past model": STRONG,
 }
-SERIES = tuple((colour, marker) for marker in "osD" for colour in PALETTE[::2])  # 15 kinds of points
+REST = tuple(look.colour for look in METHOD_LOOKS.values())  # for parts that have no colour of their own
+
+
+def look_of(name: str, k: int) -> Look:
+    """How a series is drawn: as the method that its name begins with (`CM`, `CM, TIL`), else as the k-th of those there are."""
+    try:
+        return method_look(name.split(",")[0].split(" ")[0])
+    except OptionError:
+        return list(METHOD_LOOKS.values())[k % len(METHOD_LOOKS)]
 
 
 # -- ours and the paper's ------------------------------------------------------------------------------------------------
@@ -76,15 +84,16 @@ def _whisker_panel(ax: Axes, name: str, rows: Sequence[Mapping[str, Any]], label
 def _whisker_row(ax: Axes, k: int, row: Mapping[str, Any]) -> None:
     ours = np.asarray(list(row.get("ours") or []), dtype=np.float64)
     printed, spread = row.get("paper"), row.get("paper_sd") or 0.0
+    colour = look_of(str(row["name"]), k).colour
     low = k + (0.16 if printed is not None else 0.0)  # ours a little below the paper's
     if printed is not None:
         ax.plot([printed - spread, printed + spread], [k - 0.16] * 2, color=PAPER, linewidth=1.5)
-        ax.scatter([printed], [k - 0.16], marker="D", s=34, facecolor="white", edgecolor=PAPER, linewidth=1.6, zorder=4)
+        ax.scatter([printed], [k - 0.16], marker="D", s=34, facecolor=GROUND, edgecolor=PAPER, linewidth=1.6, zorder=4)
     if len(ours):
         mean, sd = ours.mean(), ours.std()
-        ax.plot([mean - sd, mean + sd], [low] * 2, color=OURS, linewidth=2.2)
-        ax.scatter(ours, np.full(len(ours), low), s=12, color=OURS, alpha=0.45, linewidths=0, zorder=3)
-        ax.scatter([mean], [low], s=38, color=OURS, linewidths=0, zorder=4)
+        ax.plot([mean - sd, mean + sd], [low] * 2, color=colour, linewidth=2.2)
+        ax.scatter(ours, np.full(len(ours), low), s=12, color=colour, alpha=0.45, linewidths=0, zorder=3)
+        ax.scatter([mean], [low], s=38, color=colour, linewidths=0, zorder=4)
         return
     words = "stopped" if row.get("stopped") else "not run yet"
     ax.annotate(words, (0.03, low), xycoords=("axes fraction", "data"), va="center", fontsize=10, color=INK)
@@ -92,7 +101,7 @@ def _whisker_row(ax: Axes, k: int, row: Mapping[str, Any]) -> None:
 
 def _whisker_legend(fig: Figure, printed: bool) -> None:
     mine = {"color": OURS, "linewidth": 2.2}
-    paper = {"color": PAPER, "linewidth": 1.5, "markerfacecolor": "white", "markeredgecolor": PAPER}
+    paper = {"color": PAPER, "linewidth": 1.5, "markerfacecolor": GROUND, "markeredgecolor": PAPER}
     marks = [Line2D([], [], marker="o", markersize=6, **mine), Line2D([], [], marker="D", markersize=6, **paper)]
     texts = ["ours: mean ± sd, small dots: runs", "paper: mean ± sd"]
     fig.legend(marks[: 1 + printed], texts[: 1 + printed], loc="outside lower left", ncols=2, columnspacing=1.0)
@@ -157,8 +166,9 @@ def diagonal(series: Mapping[str, tuple[ArrayLike, ArrayLike]], xlabel: str, yla
         ax = fig.subplots()
         ax.plot([low, high], [low, high], color=INK, linewidth=1.2)
         ax.fill_between([low, high], [low / 1.25, high / 1.25], [low * 1.25, high * 1.25], color=INK, alpha=0.15, linewidth=0)
-        for (name, (x, y)), (colour, marker) in zip(pairs.items(), SERIES, strict=False):
-            ax.scatter(x, y, s=46, color=colour, marker=marker, linewidths=0, alpha=0.85, label=name)
+        for k, (name, (x, y)) in enumerate(pairs.items()):
+            look = look_of(name, k)
+            ax.scatter(x, y, s=46, color=look.colour, marker=look.marker, linewidths=0, alpha=0.85, label=name)
         _log_axes(ax, low, high)
         ax.set(xlabel=xlabel, ylabel=ylabel)
         ax.grid()
@@ -182,7 +192,7 @@ def cost_bars(panels: Mapping[str, Sequence[Mapping[str, float]]], title: str = 
         raise DataError("cost_bars needs at least one panel")
     parts = list(dict.fromkeys(part for bars in panels.values() for bar in bars for part in bar))
     parts = sorted(parts, key=lambda part: list(PARTS).index(part) if part in PARTS else len(PARTS))
-    colours = {part: PARTS.get(part, SERIES[k % 5][0]) for k, part in enumerate(parts)}
+    colours = {part: PARTS.get(part, REST[k % len(REST)]) for k, part in enumerate(parts)}
     columns = min(columns, len(panels))
     rows = -(-len(panels) // columns)
     with styled():

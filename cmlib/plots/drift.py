@@ -77,11 +77,9 @@ def together(trainings: Trainings) -> Projection:
 def _caption(view: Projection, trainings: int) -> str:
     if trainings == 1:
         return view.caption()
-    low, high = min(view.disagreement), max(view.disagreement)
     return (
-        f"One plane for all pictures: two principal components of the {trainings} last pictures together, which hold "
-        f"{view.explained:.0f} % of their variance. The cells drawn disagree with the true nearest centroid in "
-        f"{view.dimensions} dimensions for {low:.1f} to {high:.1f} % of the points."
+        f"{view.cells()} The plane is one for all pictures, that of the two principal components of the {trainings} last "
+        f"pictures together; it holds {view.explained:.0f} % of their variance."
     )
 
 
@@ -279,6 +277,6 @@ def _cells_said(space: Space, view: Projection, wrong: int) -> str:
     title = f"{space.title[:1].upper()}{space.title[1:]}" or "Now"
     return (
         f"{title}: {len(space.classes)} classes, {100 * own.mean():.0f} % of the images nearest to their own centroid. The "
-        f"plane holds {view.explained:.0f} % of the last picture's variance; it draws {wrong} of {len(own)} images (ringed) in "
-        "a wrong cell."
+        f"plane draws {wrong} of {len(own)} images (ringed) in a wrong cell; it holds {view.explained:.0f} % of the last "
+        "picture's variance."
     )

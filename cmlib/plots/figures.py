@@ -16,8 +16,10 @@ from cmlib.plots import geometry
 from cmlib.plots.geometry import Array, Projection, Space
 from cmlib.plots.style import (
     ACCURACY_STOPS,
+    GREY,
+    GROUND,
     INK,
-    PALETTE,
+    STRONG,
     WIDTH,
     accuracy_colours,
     class_colour,
@@ -188,7 +190,7 @@ def _space_panel(ax: Axes, space: Space, view: Projection, k: int, per_task: int
             linewidths=0,
         )
     for at in view.centroids[k]:
-        ax.scatter(at[0], at[1], s=150, marker="P", facecolor="white", edgecolor="#333333", linewidth=1.6, zorder=4)
+        ax.scatter(at[0], at[1], s=150, marker="P", facecolor=GROUND, edgecolor=STRONG, linewidth=1.6, zorder=4)
     x0, x1, y0, y1 = view.extent
     ax.set(xlim=(x0, x1), ylim=(y0, y1), xticks=(), yticks=())
     ax.spines[:].set_visible(False)
@@ -239,24 +241,24 @@ def _compare_row(ax: Axes, k: int, row: Mapping[str, Any]) -> None:
     ours = np.asarray(list(row.get("ours") or []), dtype=np.float64)
     printed = row.get("paper")
     if len(ours):
-        ax.plot([ours.mean()] * 2, [k - 0.26, k + 0.26], color=PALETTE[0], linewidth=2.5, solid_capstyle="round")
-        ax.scatter(ours, np.full(len(ours), k), s=46, color=PALETTE[0], alpha=0.65, linewidths=0, zorder=3)
+        ax.plot([ours.mean()] * 2, [k - 0.26, k + 0.26], color=STRONG, linewidth=2.5, solid_capstyle="round")
+        ax.scatter(ours, np.full(len(ours), k), s=46, color=STRONG, alpha=0.65, linewidths=0, zorder=3)
     elif printed is not None:
         ax.annotate("  not run yet", (printed, k), (8, 0), textcoords="offset points", va="center", fontsize=11)
     if printed is not None:
         sd = row.get("paper_sd")
         if sd:
-            ax.plot([printed - sd, printed + sd], [k, k], color=PALETTE[2], linewidth=1.5)
-        ax.scatter([printed], [k], marker="D", s=64, facecolor="none", edgecolor=PALETTE[2], linewidth=2, zorder=4)
+            ax.plot([printed - sd, printed + sd], [k, k], color=GREY, linewidth=1.5)
+        ax.scatter([printed], [k], marker="D", s=64, facecolor="none", edgecolor=GREY, linewidth=2, zorder=4)
 
 
 def _compare_legend(fig: Figure) -> None:
     from matplotlib.lines import Line2D
 
     marks = [
-        Line2D([], [], linestyle="", marker="o", color=PALETTE[0], markersize=7),
-        Line2D([], [], linestyle="", marker="|", color=PALETTE[0], markersize=12, markeredgewidth=2.5),
-        Line2D([], [], linestyle="", marker="D", markeredgecolor=PALETTE[2], markerfacecolor="none", markeredgewidth=2),
+        Line2D([], [], linestyle="", marker="o", color=STRONG, markersize=7),
+        Line2D([], [], linestyle="", marker="|", color=STRONG, markersize=12, markeredgewidth=2.5),
+        Line2D([], [], linestyle="", marker="D", markeredgecolor=GREY, markerfacecolor="none", markeredgewidth=2),
     ]
     fig.legend(marks, ["one seed", "our mean", "paper"], loc="outside lower left", ncols=3, handletextpad=0.2)
 

@@ -49,22 +49,34 @@ class Projection:
     centroids: tuple[Array, ...]  # one [K, 2] a moment
     disagreement: tuple[float, ...]  # percent of points a moment
     extent: tuple[float, float, float, float]  # x0, x1, y0, y1 around everything
+    right: tuple[float, ...] = ()  # percent of points nearest to the centroid of their class, in all dimensions, a moment
 
     def caption(self) -> str:
         """What a reader must know before trusting the picture."""
-        rates = [f"{rate:.1f} %" for rate in self.disagreement]
-        listed = rates[0] if len(rates) == 1 else f"{', '.join(rates[:-1])} and {rates[-1]}"
-        if len(rates) > 4:  # a longer list is read by nobody
-            listed = f"{min(self.disagreement):.1f} to {max(self.disagreement):.1f} %"
         return (
-            f"Two principal components of the last picture, used for all; they hold {self.explained:.0f} % of its "
-            f"variance. The cells drawn disagree with the true nearest centroid in {self.dimensions} dimensions "
-            f"for {listed} of the points."
+            f"{self.cells()} The plane is that of the last picture's two principal components, for all pictures; it holds "
+            f"{self.explained:.0f} % of that picture's variance."
+        )
+
+    def cells(self) -> str:
+        """How many points lie nearest to their own centroid, and for how many the drawing says something else."""
+        own = f"{_listed(self.right, 0)} of the points are nearest to the centroid of their class. " if self.right else ""
+        return (
+            f"{own}The cells drawn disagree with the true nearest centroid in {self.dimensions} dimensions "
+            f"for {_listed(self.disagreement, 1)} of them."
         )
 
     @property
     def dimensions(self) -> int:
         return int(self.basis.shape[0])
+
+
+def _listed(rates: Sequence[float], digits: int) -> str:
+    """Percentages, one a picture; of more than four, which nobody reads, the lowest and the highest."""
+    texts = [f"{rate:.{digits}f} %" for rate in rates]
+    if len(texts) > 4:
+        return f"{min(rates):.{digits}f} to {max(rates):.{digits}f} %"
+    return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}"
 
 
 def _matrix(values: Any, name: str) -> Array:
@@ -124,7 +136,8 @@ def project(spaces: Sequence[Space], margin: float = 0.06, of: Sequence[int] = (
     pad = margin * np.maximum(high - low, 1e-9)
     (x0, y0), (x1, y1) = low - pad, high + pad
     rates = tuple(disagreement(s.points - mean, s.centroids - mean, basis) for s in spaces)
-    return Projection(mean, basis, explained, points, centroids, rates, (float(x0), float(x1), float(y0), float(y1)))
+    right = tuple(100.0 * float((s.classes[nearest_centroid(s.points, s.centroids)] == s.labels).mean()) for s in spaces)
+    return Projection(mean, basis, explained, points, centroids, rates, (float(x0), float(x1), float(y0), float(y1)), right)
 
 
 def voronoi_cells(centroids: ArrayLike, extent: tuple[float, float, float, float]) -> list[Array]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import html
-import io
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -13,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from cmlib.errors import OptionError, check_name
-from cmlib.plots import geometry, png
+from cmlib.plots import geometry
 from cmlib.plots.fragment import Fragment, asset, unique_id
+from cmlib.plots.style import palette_css, themed
 from cmlib.plots.svg import svg_scatter
 
 MAX_BYTES = 150_000
@@ -102,17 +102,12 @@ def _picture(picture: Any, alt: str) -> str:
     if isinstance(picture, str):
         if not picture.lstrip().startswith("<svg") or re.search(r"<script|(?:href|src)\s*=\s*[\"']?(?:https?:)?//", picture):
             raise OptionError("player: a text frame must be an <svg> without scripts or outside references")
-        return f'<div role="img" aria-label="{alt}">{picture}</div>'
+        return f'<div role="img" aria-label="{alt}">{themed(picture)}</div>'
     if not isinstance(picture, bytes):
-        picture = _small_png(picture)
+        from cmlib.plots import inline
+
+        return f'<div role="img" aria-label="{alt}">{inline.frame(picture)}</div>'
     return f'<img class="dark-light" alt="{alt}" src="data:image/png;base64,{base64.b64encode(picture).decode("ascii")}">'
-
-
-def _small_png(fig: Any) -> bytes:
-    """PNG of a figure at its full size (all frames alike), with a palette of 128 colours."""
-    buffer = io.BytesIO()
-    fig.savefig(buffer, format="png", dpi=100, transparent=True, metadata={"Software": None})
-    return png.palette_png(buffer, 128)
 
 
 def _page(body: str, names: Sequence[str], label: str, options: Mapping[str, Any], start: int) -> str:
@@ -126,9 +121,10 @@ def _page(body: str, names: Sequence[str], label: str, options: Mapping[str, Any
     )
     pace = round(1000 * float(options["seconds"]))
     script = asset("player.js").replace("ID", json.dumps(name), 1).replace("START", str(start), 1).replace("PACE", str(pace), 1)
+    css = asset("player.css") + palette_css(".cm-player", body)
     stage = f'<div class="cm-stage" role="group" aria-label="{said}" tabindex="0">{body}</div>'
     return (
-        f'<div class="cm-player" id="{name}" role="group" aria-label="{said}"><style>{asset("player.css")}</style>'
+        f'<div class="cm-player" id="{name}" role="group" aria-label="{said}"><style>{css}</style>'
         f"{toggle}{stage}{bar}<script>{script}</script></div>"
     )
 
@@ -184,8 +180,9 @@ def _space_frames(moments: Any, names: Any, per_task: int, limit: int) -> tuple[
         )  # fmt: skip
         title = space.title or f"Picture {k + 1}"
         captions.append(
-            f"{title[:1].upper()}{title[1:]}: {len(space.classes)} classes. The plane holds {view.explained:.0f} % of "
-            f"the last picture's variance; its cells are wrong for {view.disagreement[k]:.1f} % of the points."
+            f"{title[:1].upper()}{title[1:]}: {len(space.classes)} classes; {view.right[k]:.0f} % of the points are nearest to "
+            f"the centroid of their class. The cells drawn are wrong for {view.disagreement[k]:.1f} % of the points; the plane "
+            f"holds {view.explained:.0f} % of the last picture's variance."
         )
     return pictures, captions
 

@@ -18,7 +18,7 @@ import numpy as np
 from cmlib.errors import OptionError
 from cmlib.plots.fragment import asset, unique_id
 from cmlib.plots.player import Player
-from cmlib.plots.style import INK, WIDTH, styled, task_colour
+from cmlib.plots.style import INK, STRONG, WIDTH, palette_css, styled, task_colour, themed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -83,7 +83,7 @@ def _plane(ax: Axes, g: Any, past: Any, margin: float) -> None:
     for i, one in enumerate(past):
         ax.fill(*_forbidden(one).T, color=task_colour(i), alpha=0.13, linewidth=0)
     new = np.array(projected(g.tolist(), past.tolist(), margin))
-    _arrow(ax, new, task_colour(2), 4.0, "-")
+    _arrow(ax, new, STRONG, 4.0, "-")
     _arrow(ax, g, INK, 2.0, (0, (4, 2)))
     for i, one in enumerate(past):
         _arrow(ax, one, task_colour(i), 2.4, "-")
@@ -139,9 +139,10 @@ def gem_widget(
     vectors = {"g": list(map(float, g)), **{f"g{i + 1}": list(map(float, one)) for i, one in enumerate(past)}}
     name = unique_id(repr((vectors, margin, label)), "cm-gem-")
     said = html.escape(label)
-    body = _drawing(vectors, projected(g, past, margin), said) + _controls(len(past), margin)
+    body = themed(_drawing(vectors, projected(g, past, margin), said)) + _controls(len(past), margin)
+    css = asset("projection.css") + palette_css(".cm-gem", body)
     return Player(
-        f'<div class="cm-gem" id="{name}" role="group" aria-label="{said}"><style>{asset("projection.css")}</style>{body}'
+        f'<div class="cm-gem" id="{name}" role="group" aria-label="{said}"><style>{css}</style>{body}'
         f"<script>{_script(name, vectors, margin)}</script></div>",
         label,
     )
@@ -157,7 +158,7 @@ def _script(name: str, vectors: Mapping[str, Vector], margin: float) -> str:
 def _drawing(vectors: Mapping[str, Vector], step: Vector, said: str) -> str:
     """The plane at its start, as it also stays without scripts."""
     parts = [f'<path class="cm-no" data-v="{k}-ban" fill="{_colour(k)}" d="{_ban(v)}"/>' for k, v in vectors.items() if k != "g"]
-    parts.append(f'<path class="cm-step" fill="none" data-v="step" stroke="{task_colour(2)}" d="{_shaft(step, 0.36)}"/>')
+    parts.append(f'<path class="cm-step" fill="none" data-v="step" stroke="{STRONG}" d="{_shaft(step, 0.36)}"/>')
     for k, v in vectors.items():
         kind = 'class="cm-dash"' if k == "g" else f'stroke="{_colour(k)}"'
         parts.append(f'<path {kind} fill="none" data-v="{k}-arrow" d="{_shaft(v, 0.28)}"/>')

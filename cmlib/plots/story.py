@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from cmlib.errors import OptionError
 from cmlib.plots.fragment import Fragment, asset
-from cmlib.plots.style import PALETTE
+from cmlib.plots.style import PALETTE, palette_css, themed
 
 FIRST, SECOND, THIRD, FOURTH = PALETTE[0], PALETTE[1], PALETTE[2], PALETTE[3]  # two classes of task 1, two of task 2
 CLUSTER = ((-9, -7), (7, -10), (-12, 5), (9, 6), (0, 12), (1, -14))  # points around a centroid
@@ -108,4 +108,6 @@ def story_map(chapter: int | None = None) -> Fragment:
         f"<span>Chapter {step.chapter}</span><b>{step.title}</b><span>{step.text}</span></li>"
         for step in STEPS
     )
-    return Fragment(f'<style>{asset("story.css")}</style><ol class="cm-story">{cards}</ol>', "the four steps of the method")
+    shown = themed(cards)
+    css = asset("story.css") + palette_css(".cm-story", shown)
+    return Fragment(f'<style>{css}</style><ol class="cm-story">{shown}</ol>', "the four steps of the method")

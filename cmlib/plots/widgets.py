@@ -19,7 +19,7 @@ from cmlib.errors import DataError, OptionError, check_name
 from cmlib.plots.fragment import Fragment, asset, unique_id
 from cmlib.plots.geometry import Array, voronoi_cells
 from cmlib.plots.player import MAX_BYTES, Player, player
-from cmlib.plots.style import INK_FROM, accuracy_colours, class_colour
+from cmlib.plots.style import INK_FROM, accuracy_colours, class_colour, palette_css, themed
 
 SIZE = 360  # units of a picture's sides
 SCENARIOS = {"til": "TIL: the task is given", "cil": "CIL: the task is not given"}
@@ -46,8 +46,10 @@ def _widget(kind: str, label: str, body: str, script: str, data: Mapping[str, An
     name = unique_id("".join([kind, label, body, facts]))
     filled = asset(script).replace("ID", json.dumps(name), 1).replace("DATA", facts, 1)
     start = f'<div class="cm-widget cm-{kind}" id="{name}" role="group" aria-label="{html.escape(label)}">'
-    inside = body.replace('name="NAME-', f'name="{name}-')  # radio buttons of one widget belong together
-    page = f"{start}<style>{asset('widgets.css')}</style>{inside}<script>{filled}</script></div>"
+    inside = themed(body).replace('name="NAME-', f'name="{name}-')  # radio buttons of one widget belong together
+    page = (
+        f"{start}<style>{asset('widgets.css')}{palette_css('.cm-widget', inside)}</style>{inside}<script>{filled}</script></div>"
+    )
     if len(page.encode()) > MAX_BYTES:
         raise OptionError(f"a widget of {len(page.encode()) / 1000:.0f} kB; at most {MAX_BYTES // 1000} kB")
     return Widget(page, label)

@@ -9,8 +9,9 @@ from cmlib.errors import StoreError
 from cmlib.experiment import Experiment
 from cmlib.methods import METHODS
 from cmlib.plots import figures, png
-from cmlib.reproduction import board, errata, paper, report
+from cmlib.reproduction import board, errata, fair, paper, report
 from cmlib.store import REPEATS, Store, committed, write_atomically
+from cmlib.teaching.when import when_to_use
 
 TABLES = {  # by the name of its block
     "engines": lambda: report.engines_table(committed()),
@@ -19,6 +20,8 @@ TABLES = {  # by the name of its block
     "another_cpu": lambda: board.another_cpu(committed(), Store(committed().folder.parent / REPEATS)),
     "table1": lambda: board.beside_the_paper(committed()),
     "verdicts": lambda: board.verdicts(committed()),
+    "fair": lambda: fair.block(committed()),
+    "when_to_use": lambda: when_to_use(committed()).data["text/markdown"],
     "errata": lambda: errata.markdown("digits"),
     "errata_mini": lambda: errata.effects_alone("mini"),
 }
@@ -48,12 +51,13 @@ def with_tables(text: str) -> str:
 
 
 def readme_picture(path: Path) -> Path:
-    """Draw the README's picture from the committed digits runs of seed 0: R of Naive beside R of CM, task known."""
-    experiments = [Experiment("digits", "til", method, 0) for method in ("naive", "cm")]
-    runs = [paper.runs_like(committed(), experiment) for experiment in experiments]
-    if not all(runs):
-        raise StoreError("the committed results hold no digits runs of naive and cm")
-    titles = [f"{METHODS[one[0].experiment['method']].title}: {one[0].accuracy:.0f} % in the end" for one in runs]
-    picture = figures.accuracy_matrix({title: one[0].matrix for title, one in zip(titles, runs, strict=True)})
-    write_atomically(path, png.png_bytes(picture))
+    """Draw the README's picture from the median digits runs: R of Naive beside R of CM, task known."""
+    matrices = {}
+    for method in ("naive", "cm"):
+        found = paper.runs_like(committed(), Experiment("digits", "til", method))
+        if not found:
+            raise StoreError("the committed results hold no digits runs of naive and cm")
+        run = paper.median_run(found)
+        matrices[f"{METHODS[method].title}: {run.accuracy:.0f} % in the end"] = run.matrix
+    write_atomically(path, png.png_bytes(figures.accuracy_matrix(matrices)))
     return path

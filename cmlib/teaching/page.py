@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import base64
 import html
 import math
 import os
@@ -13,7 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from cmlib.errors import OptionError, check_name, nearest
-from cmlib.plots import png
 
 PROFILES: dict[str, str] = {
     "smoke": "tiny settings for tests; the numbers mean nothing",
@@ -22,14 +20,6 @@ PROFILES: dict[str, str] = {
     "paper": "the paper's settings; made for a GPU",
 }
 _THREADS = {"smoke": 1, "digits": 1, "mini": 2, "paper": 2}  # 8x8 images gain nothing from a second thread
-
-# In a dark theme figures are brightened; their backgrounds are transparent, so nothing else has to change.
-_FIGURE_CSS = (
-    ".cm-figure{margin:1em 0;text-align:center}.cm-figure img{max-width:100%;height:auto;background:none!important}"
-    ".cm-figure figcaption{font-size:.9em;text-align:left;margin-top:.4em;color:inherit;font-weight:400}"
-    "html[data-theme=dark] .cm-figure img,html[theme=dark] .cm-figure img,"
-    "body[data-jp-theme-light=false] .cm-figure img{filter:brightness(1.3)}"
-)
 
 
 def setup(profile: str = "digits", chapter: int | str | None = None) -> None:
@@ -277,15 +267,15 @@ def _run_ids(run: Any) -> list[str]:
 def show(fig: Any, alt: str, caption: str | None = None) -> _Output:
     """A matplotlib figure as HTML with alternative text; the same figure gives the same bytes every time.
 
-    `alt` says what the picture shows to someone who cannot see it; an empty one raises `OptionError`. Without
-    `caption` a caption that the figure function wrote (explained variance, for example) is used.
+    The figure is an `<svg>` inside the page whose colours follow the page's theme, and a second one for narrow screens, with its
+    panels below each other. `alt` says what the picture shows to someone who cannot see it; an empty one raises `OptionError`.
+    Without `caption` a caption that the figure function wrote (explained variance, for example) is used.
     """
     if not isinstance(alt, str) or not alt.strip():
         raise OptionError("show: alt is empty; say in one or two sentences what the figure shows")
-    encoded = base64.b64encode(png.png_bytes(fig)).decode("ascii")
+    from cmlib.plots import inline
+
+    alt = " ".join(alt.split())
     caption = caption if caption is not None else getattr(fig, "cm_caption", None)
     below = f"<figcaption>{html.escape(caption)}</figcaption>" if caption else ""
-    alt = " ".join(alt.split())
-    image = f'<img class="dark-light" alt="{html.escape(alt)}" src="data:image/png;base64,{encoded}" style="max-width:100%">'
-    page = f'<style>{_FIGURE_CSS}</style><figure class="cm-figure">{image}{below}</figure>'
-    return _Output({"text/html": page, "text/plain": f"[figure] {alt}"})
+    return _Output({"text/html": inline.page(fig, alt, below), "text/plain": f"[figure] {alt}"})

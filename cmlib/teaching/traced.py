@@ -30,12 +30,19 @@ from cmlib.teaching.solution import unfolded
 
 # Values that a page computes from a network it trains itself, beside runs that it names: (chapter, name of the value).
 ON_PAGE: set[tuple[str, str]] = {
+    *(  # costs by the cost model, in the box "When would you use CM?"
+        (chapter, name)
+        for chapter in ("04_task_incremental_cm", "05_class_incremental_cm", "08_main_table")
+        for name in ("cost", "til_cost")
+    ),
     ("03_classify_by_distance", "pixels_til"),  # accuracy of the nearest mean on raw pixels, beside that of methods
     ("03_classify_by_distance", "pixels_cil"),
     ("04_task_incremental_cm", "ours"),  # the accuracy of the loop that the chapter writes, and how far the package's is from it
     ("04_task_incremental_cm", "theirs"),
     ("04_task_incremental_cm", "largest"),
     ("04_task_incremental_cm", "b"),  # drift of task 1
+    ("04_task_incremental_cm", "mine"),  # accuracy of the run that the chapter makes itself
+    *(("04_task_incremental_cm", name) for name in ("plain", "squared")),  # drift in two small runs
     ("07_baselines", "price"),  # accuracy with the task given minus without
     ("05_class_incremental_cm", "diff"),  # of the run that the chapter makes itself
     ("05_class_incremental_cm", "share"),  # mistakes that name a class of another task
@@ -287,9 +294,13 @@ def _unknown_runs(text: str, runs: dict[str, Run]) -> Iterator[str]:
 
 def _alt_problems(data: dict[str, str]) -> Iterator[str]:
     """A figure's words stand in the page twice: as alternative text and as plain text."""
-    image = re.search(r'<img\b[^>]*?\balt="([^"]*)"', data.get("text/html", ""))
     plain = data.get("text/plain", "")
-    if image and plain.startswith("[figure] ") and html.unescape(image[1]) != plain.removeprefix("[figure] "):
+    if not plain.startswith("[figure] "):
+        return
+    said = re.findall(r'<img\b[^>]*?\balt="([^"]*)"|<svg\b[^>]*?\brole="img" aria-label="([^"]*)"', data.get("text/html", ""))
+    if not said:
+        yield f"the figure has no alternative text; its plain text is '{plain[:60]}'"
+    if any(html.unescape(image or drawing) != plain.removeprefix("[figure] ") for image, drawing in said):
         yield f"the figure's alternative text differs from its plain text '{plain[:60]}'"
 
 

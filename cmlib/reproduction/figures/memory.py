@@ -19,6 +19,7 @@ from cmlib.reproduction.figures import Drawing
 from cmlib.footprint import Setting
 from cmlib.methods import METHODS
 from cmlib.plots.calculator import COLOURS
+from cmlib.plots.style import METHOD_LOOKS
 from cmlib.store import Store
 from cmlib.reproduction.tables import Found
 
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MARKERS = {"cm": "o", "er": "s", "gem": "D", "ssil": "P", "emr": "X", "cope": "p", "ewc": "^", "oewc": "v"}
+MARKERS = {name: METHOD_LOOKS[name].marker for name in ("cm", "er", "gem", "ssil", "emr", "cope", "ewc", "oewc")}
+LINES = {name: METHOD_LOOKS[name].line for name in MARKERS}
 BOUNDS = ("naive", "cumulative")
 Row = dict[str, Any]
 
@@ -156,7 +158,7 @@ def _line(ax: Axes, method: str, line: Sequence[Row]) -> None:
     x, y = [row["exemplars"] * apart for row in line], [row["accuracy"] for row in line]
     ends = [[row["accuracy"] - row["lowest"] for row in line], [row["highest"] - row["accuracy"] for row in line]]
     width = 3.0 if method == "cm" else 1.8
-    ax.errorbar(x, y, ends, color=colour, marker=marker, linewidth=width, elinewidth=1.4, capsize=3, zorder=3)
+    ax.errorbar(x, y, ends, color=colour, marker=marker, linestyle=LINES[method], linewidth=width, elinewidth=1.4, capsize=3, zorder=3)
 
 
 def name_lines(ax: Axes, ends: Sequence[tuple[float, float, str]], gap: float = 0.062) -> None:
@@ -309,7 +311,7 @@ def _panel_2b(ax: Axes, rows: Sequence[Row], key: str) -> None:
         line = list(points)
         x, y = [row["tasks"] for row in line], [row[key] for row in line]
         colour, marker = COLOURS[method], MARKERS[method]
-        ax.plot(x, y, color=colour, linewidth=3.0 if method == "cm" else 1.6)
+        ax.plot(x, y, color=colour, linestyle=LINES[method], linewidth=3.0 if method == "cm" else 1.6)
         real = [(row["tasks"], row["measured"]) for row in line if row["measured"]]
         if key == "in_full" and real:
             ax.plot(*zip(*real, strict=True), color=colour, marker=marker, linestyle="", zorder=4)

@@ -1,9 +1,8 @@
-"""Checks of chapter 3: a support point that moves, a linear layer from centroids, accuracy against support size."""
+"""Checks of chapter 3: a support point that moves, a linear layer from centroids, a distance that does not mind the units."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from types import SimpleNamespace
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -40,13 +39,17 @@ def ch03_1(answer: Callable[[], Any], test: Test) -> None:
     old, new = class_centroids(support, y, 3), class_centroids(moved, y, 3)
     test.true(len(centroid) == 2, f"the centroid has two coordinates, got {len(centroid)}")
     test.true(centroid != list(MOVED), "that is the point that moved, not the mean of the class")
-    test.true(centroid != old[0].tolist(), "the centroid did not move: it is the mean, so every support point counts")
-    test.true(centroid == new[0].tolist(), f"the mean of the two support points of class 0 is not {centroid}")
+    test.true(not _near(centroid, old[0]), "the centroid did not move: it is the mean, so every support point counts")
+    test.true(_near(centroid, new[0]), f"the mean of the two support points of class 0 is not {centroid}")
     for when, got, centroids in (("before", before, old), ("after", after, new)):
         test.true(got in range(3), f"there are the classes 0, 1 and 2, got {got}")
         test.true(
             got == int(distances(query, centroids).argmin()), f"{when} the move another centroid is nearer than that of {got}"
         )
+
+
+def _near(centroid: list[float], wanted: Tensor) -> bool:
+    return all(abs(got - value) < 1e-6 for got, value in zip(centroid, wanted.tolist(), strict=True))
 
 
 # -- 3.2 --------------------------------------------------------------------------------------------------------------
@@ -98,56 +101,61 @@ def _why(weight: Tensor, bias: Tensor, c: Tensor, e: Tensor) -> str:
 
 # -- 3.3 --------------------------------------------------------------------------------------------------------------
 
-SIZES, SEEDS = (4, 20, 80), (0, 1, 2)
 
-
-@exercise("3.3", hint="exp.but(support_size=size, seed=seed); leave out what find does not know; the mean of .accuracy, or None")
+@exercise("3.3", hint="spread = (x - c[y]).square().mean(0).sqrt(); keep the features where it is above 0; divide e and c by it")
 def ch03_3(answer: Callable[..., Any], test: Test) -> None:
-    """support_curve(sizes, seeds, find) -> for each size the mean accuracy over the runs found, None without any."""
-    asked: list[Any] = []
-    missing = {(20, 1), (80, 0), (80, 1), (80, 2)}
-
-    def stand_in(experiment: Any) -> SimpleNamespace | None:
-        asked.append(experiment)
-        place = (experiment.support_size, experiment.seed)
-        return None if place in missing else SimpleNamespace(accuracy=_accuracy(*place), bwt_final=-3.0, learning_accuracy=99.0)
-
-    for sizes in (SIZES, SIZES[::-1]):
-        asked.clear()
-        curve = answer(list(sizes), list(SEEDS), stand_in)
-        values = curve.tolist() if hasattr(curve, "tolist") else curve
-        test.true(isinstance(values, list | tuple), f"the answer must be a list, got {type(curve).__name__}")
-        test.true(len(values) == len(sizes), f"the list must have {len(sizes)} entries, one for each size, got {len(values)}")
-        _experiments(asked, sizes, test)
-        for size, value in zip(sizes, values, strict=True):
-            _entry(size, value, [seed for seed in SEEDS if (size, seed) not in missing], test)
-
-
-def _accuracy(size: int, seed: int) -> float:
-    return 60.0 + size / 4 + 3.0 * seed
-
-
-def _experiments(asked: Sequence[Any], sizes: Sequence[int], test: Test) -> None:
-    places = {(one.support_size, one.seed) for one in asked}
-    wanted = {(size, seed) for size in sizes for seed in SEEDS}
-    test.true(
-        not wanted - places, f"find was never asked for support_size={min(wanted - places, default=(0, 0))[0]} and every seed"
-    )
-    test.true(not places - wanted, f"find was asked for {sorted(places - wanted)[:1]}, which is not among sizes and seeds")
-    same = len({one.but(support_size=SIZES[0], seed=0) for one in asked}) == 1
-    test.true(same, "something besides support_size and seed changes from run to run")
+    """own_units(e, c, x, y) -> plain distances [B, K] after each feature was divided by its spread within classes."""
+    c = torch.tensor([[0.0, 0.0], [4.0, 30.0]], dtype=torch.double)
+    x = torch.tensor([[-1.0, -10.0], [1.0, 10.0], [3.0, 20.0], [5.0, 40.0]], dtype=torch.double)
+    y, e = torch.tensor([0, 0, 1, 1]), torch.tensor([[3.0, 40.0], [0.0, 0.0], [2.0, 5.0]], dtype=torch.double)
+    toy = test.shape("distances of the toy case", answer(e, c, x, y), (3, 2))  # spreads 1 and 10
+    test.true(torch.allclose(toy, _in_own_units(e, c, x, y), atol=1e-6), _why_units(toy, e, c, x, y))
+    draws = torch.Generator().manual_seed(3)
+    for k, features, n in ((3, 4, 30), (2, 6, 12), (4, 1, 16)):
+        x = torch.randn(n, features, generator=draws, dtype=torch.double)
+        y = torch.arange(n) % k
+        x += 3 * torch.randn(k, features, generator=draws, dtype=torch.double)[y]
+        e, c = torch.randn(5, features, generator=draws, dtype=torch.double), class_centroids(x, y, k)
+        got = test.shape(f"distances to {k} centroids", answer(e.clone(), c, x, y), (5, k))
+        test.true(torch.allclose(got, _in_own_units(e, c, x, y), atol=1e-6), _why_units(got, e, c, x, y))
+        units = torch.rand(features, generator=draws, dtype=torch.double) * 50 + 0.1
+        other = answer(e * units, c * units, x * units, y)
+        test.true(torch.allclose(got, other, atol=1e-6), "in other units of the features the distances are no longer the same")
+        dead = [torch.cat([part, torch.full((len(part), 1), 2.0, dtype=torch.double)], 1) for part in (e, c, x)]
+        same = answer(*dead, y)
+        test.true(
+            bool(torch.isfinite(same).all()), "a feature that is the same in all images gives NaN or infinity: leave it out"
+        )
+        test.true(torch.allclose(got, same, atol=1e-6), "a feature that is the same in all images changes the distances")
+    e[0] = c[0]
+    test.gradient("the distances, one of which is 0,", answer(e.requires_grad_(), c, x, y), e)
 
 
-def _entry(size: int, value: Any, seeds: Sequence[int], test: Test) -> None:
-    if not seeds:
-        test.true(value is None, f"no run of size {size} was found, so its entry is None, got {value}")
-        return
-    if not isinstance(value, int | float):
-        raise NotYet(f"the entry of size {size} must be a number, got {type(value).__name__}")
-    found = [_accuracy(size, seed) for seed in seeds]
-    if len(seeds) < len(SEEDS) and abs(value - sum(found) / len(SEEDS)) < 1e-9:
-        raise NotYet(f"size {size}: a missing run counts as 0; divide by the number of runs found")
-    good = abs(value - sum(found) / len(found)) < 1e-9
-    test.true(
-        good, f"the mean accuracy of the {len(found)} runs of size {size} is {sum(found) / len(found):.4g}, got {value:.4g}"
-    )
+def _in_own_units(e: Tensor, c: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    return _divided(e, c, (x - c[y]).square().mean(0).sqrt())
+
+
+def _divided(e: Tensor, c: Tensor, spread: Tensor) -> Tensor:
+    return distances(e / spread, c / spread)
+
+
+def _why_units(got: Tensor, e: Tensor, c: Tensor, x: Tensor, y: Tensor) -> str:
+    """What a wrong distance looks like."""
+    spread = (x - c[y]).square().mean(0).sqrt()
+    looks = {
+        "these are the distances before the features were divided": distances(e, c),
+        "these are squared distances": distances(e / spread, c / spread, "squared"),
+        "only the points were divided by the spread, not the centroids": distances(e / spread, c),
+        "the spread must be taken around the centroid of each image's own class, not around the mean of all images": _divided(
+            e, c, (x - x.mean(0)).square().mean(0).sqrt()
+        ),
+        "the features were divided by the mean squared difference; the spread is its root": _divided(e, c, spread.square()),
+        "the features were divided by the mean of the absolute differences, not by the root of the mean square": _divided(
+            e, c, (x - c[y]).abs().mean(0)
+        ),
+        "the features were multiplied by the spread": _divided(e, c, 1 / spread),
+    }
+    for words, wrong in looks.items():
+        if bool(torch.allclose(got.detach().to(wrong.dtype), wrong, atol=1e-6)):
+            return words
+    return "the distances are not those between points and centroids whose features were divided by their spread"

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from cmlib.centroids import class_centroids
+from cmlib.centroids import class_centroids, distances
 from cmlib.teaching.checks.base import Test, exercise
 
 BEFORE, AFTER, SQUARED = 0.7311, 0.8808, 0.9991  # softmax of minus (3, 4), (6, 8) and (9, 16), first class
@@ -62,33 +61,51 @@ def ch04_2(answer: Any, test: Test) -> None:
         test.true(torch.equal(e.detach(), given), "the embeddings given to the function were changed")
 
 
-def _fake(lam: float, moves: tuple[float, ...]) -> list[SimpleNamespace]:
-    """Snapshots of four points that moved by `moves` times (3, 4), the half of them, and less for a larger lam."""
-    start = torch.tensor([[0.0, 0.0], [1.0, 1.0], [5.0, 0.0], [0.0, 2.0]])
-    mask, y = torch.tensor([[1.0], [0.0], [1.0], [0.0]]), torch.tensor([0, 0, 1, 1])
-    step = torch.tensor([3.0, 4.0]) / (1 + lam)
-    spaces = []
-    for after, move in enumerate(moves, start=1):
-        points = (start + move * mask * step).numpy()
-        spaces.append(SimpleNamespace(after=after, points=points, labels=y.numpy(), centroids=points[:2], centroid_labels=y[:2]))
-    return spaces
-
-
-@exercise("4.3", hint="for each lam: the norm of (last points - first points) along the features, then the mean over the points")
+@exercise("4.3", hint="logits = -safe_norm(e.unsqueeze(2) - kept.unsqueeze(1)), of past and current; square, sum over K, mean")
 def ch04_3(answer: Any, test: Test) -> None:
-    """Drift against lam: answer(record, lams) -> {lam: mean distance between the first and the last snapshot's points}."""
-    for moves, lams in (((0.0, 1.0), (0.0, 1.0)), ((0.0, 7.0, 1.0), (0.0, 0.1, 1.0)), ((2.0, 1.0, 4.0, 3.0), (0.5,))):
-        asked: list[float] = []
+    """Squared change of the logits: answer(past, current, kept) -> scalar."""
+    kept = torch.tensor([[[1.0, 0.0], [4.0, 4.0]]])  # [t, K, E] = [1, 2, 2]
+    past, current = torch.tensor([[[4.0, 0.0], [1.0, 4.0]]]), torch.tensor([[[1.0, 0.0], [1.0, 4.0]]])
+    _answers(test, "the toy case", answer, past, current, kept)  # distances (3, 4) become (0, 5); the other image stays
+    test.close("the penalty when nothing moves", answer(past, past.clone(), kept), 0.0)
+    mirror = torch.tensor([[[4.0, 0.0, 0.0]]]), torch.tensor([[[4.0, 0.0, 0.0]]]) - 2 * _off_line()
+    flat = torch.tensor([[[1.0, 0.0, 0.0], [4.0, 4.0, 0.0]]])
+    test.close("the penalty of a step that keeps both distances", answer(*mirror, flat), 0.0)
+    draws = torch.Generator().manual_seed(4)
+    for tasks, batch, classes, size in ((1, 3, 2, 4), (3, 2, 2, 5), (2, 4, 3, 2)):
+        past, current = (torch.randn(tasks, batch, size, generator=draws) * 3 for _ in range(2))
+        kept = torch.randn(tasks, classes, size, generator=draws) * 3
+        _answers(test, f"{tasks} past tasks with {classes} classes", answer, past, current, kept)
+    current[0, 0] = kept[0, 0]
+    test.gradient("the penalty, with an embedding on its centroid,", answer(past, current.requires_grad_(), kept), current)
 
-        def record(lam: float, moves: tuple[float, ...] = moves, asked: list[float] = asked) -> list[SimpleNamespace]:
-            asked.append(lam)
-            return _fake(lam, moves)
 
-        found = answer(record, lams)
-        test.true(isinstance(found, dict), f"the result must be a dictionary from lam to drift, got {type(found).__name__}")
-        test.true(set(found) == set(lams), f"the keys must be {list(lams)}, got {list(found)}")
-        test.true(set(asked) == set(lams), f"record must be called with {list(lams)}, it was called with {asked}")
-        for lam in lams:
-            drift = _number(test, f"the drift at lam={lam:g}", found[lam])
-            expected = 2.5 * abs(moves[-1] - moves[0]) / (1 + lam)
-            test.close(f"the drift at lam={lam:g} over {len(moves)} snapshots", drift, expected)
+def _off_line() -> Tensor:
+    """From the line through (1, 0) and (4, 4) to the point (4, 0), in three dimensions."""
+    along = torch.tensor([3.0, 4.0, 0.0]) / 5
+    step = torch.tensor([3.0, 0.0, 0.0])
+    return step - (step @ along) * along
+
+
+def _answers(test: Test, what: str, answer: Any, past: Tensor, current: Tensor, kept: Tensor) -> None:
+    before, after = (torch.stack([distances(e, c) for e, c in zip(x, kept, strict=True)]) for x in (past, current))
+    given = test.shape(f"the penalty of {what}", answer(past, current, kept), ())
+    move = before - after  # [t, B, K]
+    looks = {
+        "the sum over the classes is missing: this is the mean": move.square().mean(),
+        "the mean over images and past tasks is missing: this is the sum": move.square().sum(),
+        "the differences of the logits must be squared": move.abs().sum(-1).mean(),
+        "these are distances between logits, not their squares": move.norm(dim=-1).mean(),
+        "this compares probabilities; DER compares logits, before the softmax": (before.softmax(-1) - after.softmax(-1))
+        .square()
+        .sum(-1)
+        .mean(),
+        "the logits are minus the distances, not minus their squares": (before.square() - after.square()).square().sum(-1).mean(),
+        "this is the drift: it compares embeddings, not the answers": (past - current).norm(dim=-1).mean(),
+        "this compares embeddings, squared; asked are the logits": (past - current).square().sum(-1).mean(),
+    }
+    wanted = move.square().sum(-1).mean()
+    for words, wrong in looks.items():
+        far = not torch.allclose(wanted, wrong, rtol=1e-3)
+        test.true(not (far and torch.allclose(given.detach(), wrong, rtol=1e-4)), words)
+    test.close(f"the penalty of {what}", given, wanted)
