@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from cmlib.methods import METHODS
+from cmlib.reproduction import paper
 from cmlib.store import FINISHED, Run, Store
 from cmlib.teaching.solution import unfolded
 
@@ -249,3 +250,22 @@ def test_a_table_is_read_as_a_reader_does() -> None:
         Cell("mini", "cil", "er", "accuracy", 2, "page", "32.7"),
         Cell("digits", "til", "er", "accuracy", 3, "page", "98.61"),
     ]
+
+
+def test_chapter_8_says_what_the_paper_prints_below_naive() -> None:
+    """Naive is no lower bound: the table that says so holds every method that the paper prints below it, and no other."""
+    printed = paper.table1()
+    lower = {
+        (key[0], key[1].upper(), METHODS[key[2]].title, f"{value.mean:.1f}")
+        for key, value in printed.items()
+        if key[3] == "accuracy" and value.mean < printed[*key[:2], "naive", "accuracy"].mean
+    }
+    assert {
+        ("cifar10", "CIL", "EWC", "17.1"),
+        ("cifar10", "CIL", "OEWC", "15.8"),
+        ("tiny-imagenet", "TIL", "GEM", "14.1"),
+    } <= lower
+    texts = [record["shown"] for record, _ in records(BOOK / "08_main_table.ipynb") if "| below it |" in record["shown"]]
+    (_, _, rows), *_ = tables(texts[0])
+    shown = {(*row[0].split(", "), *cell.rsplit(" ", 1)) for row in rows for cell in row[2].split(", ") if cell != "nothing"}
+    assert shown == lower
