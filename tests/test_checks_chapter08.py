@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from answers import not_written, said
 from scipy.stats import rankdata
 
@@ -25,30 +26,32 @@ def ranks_by_counting(scores: Any) -> Any:
     return (1 + above + ties / 2).mean(1).tolist()
 
 
-def ended(runs: Any) -> dict[int, float]:
-    return {run.seed: run.accuracy for run in runs if run.status == "finished"}
+def readout(features: Any, labels: Any, queries: Any, of: Any = lambda part: part.mean(0)) -> Any:
+    return -torch.cdist(queries, torch.stack([of(features[labels == k]) for k in range(int(labels.max()) + 1)]))
 
 
-def gaps(first: Any, second: Any, find: Any) -> dict[int, float]:
-    a, b = ended(find(first, any_seed=True)), ended(find(second, any_seed=True))
-    return {seed: a[seed] - b[seed] for seed in sorted(a.keys() & b.keys())}
+def by_loops(features: Any, labels: Any, queries: Any) -> Any:
+    """The same, one number at a time."""
+    classes = sorted(set(labels.tolist()))
+    rows = [[-float((q - features[labels == k].mean(0)).square().sum().sqrt()) for k in classes] for q in queries]
+    return torch.tensor(rows)
 
 
-def by_position(first: Any, second: Any, find: Any) -> dict[int, float]:
-    pairs = zip(find(first), find(second), strict=False)
-    return {a.seed: a.accuracy - b.accuracy for a, b in pairs}
-
-
-def with_stopped(first: Any, second: Any, find: Any) -> dict[int, float]:
-    a, b = ({run.seed: run.accuracy for run in find(one)} for one in (first, second))
-    return {seed: a[seed] - b[seed] for seed in a.keys() & b.keys()}
+def parts(features: Any, labels: Any, queries: Any, of: Any) -> Any:
+    """Something else of the distances to each class's exemplars."""
+    return -torch.stack([of(torch.cdist(queries, features[labels == k])) for k in range(int(labels.max()) + 1)], 1)
 
 
 SMALLEST = [0.5, 0.25, 0.125, 0.0625, 0.03125]
 RIGHT: dict[str, list[tuple[Answer, int]]] = {
-    "08_1": [(lambda: SMALLEST, 11), (lambda: np.array(SMALLEST), 11), (lambda: tuple(2.0 ** (1 - n) for n in range(2, 7)), 11)],
+    "08_1": [
+        (lambda: SMALLEST, 11),
+        (lambda: np.array(SMALLEST), 11),
+        (lambda: tuple(2.0 ** (1 - n) for n in range(2, 7)), 11),
+        (lambda: [0.5, 0.25, 0.125, 0.063, 0.031], 11),
+    ],
     "08_2": [(ranks, 30), (ranks_by_counting, 30)],
-    "08_3": [(gaps, 47)],
+    "08_3": [(readout, 56), (by_loops, 56)],
 }
 WRONG: dict[str, list[tuple[Answer, str]]] = {
     "08_1": [
@@ -75,13 +78,17 @@ WRONG: dict[str, list[tuple[Answer, str]]] = {
         (lambda scores: scores.sort(0) or ranks(scores), "must stay as they are"),
     ],
     "08_3": [
-        (by_position, "the seeds that both have finished are [1, 4]"),
-        (with_stopped, "seed 1 stopped"),
-        (lambda a, b, find: {seed: -gap for seed, gap in gaps(a, b, find).items()}, "wrong sign: first minus second"),
-        (lambda a, b, find: list(gaps(a, b, find).values()), "must be a mapping of seeds to gaps, got list"),
-        (lambda a, b, find: gaps(a, a, find), "must be asked for both experiments"),
-        (lambda a, b, find: {k: v + 1 for k, v in gaps(a, b, find).items()}, "the gap of seed 0 should be 2, got 3"),
-        (lambda a, b, find: gaps(a, b, find)[7], "your answer raised KeyError"),
+        (lambda f, y, q: -readout(f, y, q), "the distances lack their minus"),
+        (lambda f, y, q: readout(f, y, q, lambda part: part.sum(0)), "added up, not averaged"),
+        (lambda f, y, q: parts(f, y, q, lambda d: d.min(1)[0]), "the nearest exemplar was taken"),
+        (lambda f, y, q: parts(f, y, q, lambda d: d.mean(1)), "the distances to a class's exemplars were averaged"),
+        (lambda f, y, q: -(readout(f, y, q) ** 2), "the distances are squared"),
+        (lambda f, y, q: readout(f, y, q)[:, list(dict.fromkeys(y.tolist()))], "the order in which they appear"),
+        (lambda f, y, q: readout(f, y, q).T.contiguous()[:, :1], "the scores must have shape [2, 2], got [2, 1]"),
+        (lambda f, y, q: readout(f, y, q).argmax(1), "must have shape [2, 2], got [2]"),
+        (lambda f, y, q: readout(f, y, q).tolist(), "must be a tensor, got list"),
+        (lambda f, y, q: readout(f, y, q) / 2, "the toy case: the scores should be"),
+        (lambda f, y, q: f[99], "your answer raised IndexError"),
     ],
 }
 

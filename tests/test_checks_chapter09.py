@@ -9,11 +9,8 @@ import pytest
 import torch
 
 import cmlib as cm
-from cmlib import footprint
-from cmlib.teaching.checks import chapter09
 
 Answer = Callable[..., Any]
-START = cm.Experiment("digits", "cil", "cm", profile="smoke")
 
 
 def said(capsys: pytest.CaptureFixture[str], exercise: str, answer: Any) -> str:
@@ -36,28 +33,25 @@ def by_hand(N: int, k: int, E: int, pixels: int, M: int) -> int:
     return 4 * (N * k * E + projectors) + M * (pixels + 8)
 
 
-def fight(sizes: list[int], pixels: int, most: int, run: Any, **change: Any) -> list[tuple[int, float]]:
-    """The right answer; `change` plants a mistake."""
-    pairs = []
-    for size in sizes:
-        ours = run(START.but(method="cm", memory_size=size))
-        count = footprint.in_bytes(change.get("kept", lambda one: one.retained)(ours))
-        fits = change.get("fits", lambda count: min(most, count // (pixels + 8)))(count)
-        theirs = run(START.but(method="er", memory_size=fits, **change.get("options", {})))
-        pairs.append((fits, change.get("sign", 1) * (theirs.accuracy - ours.accuracy)))
-    return pairs
+def factors(weight: Any, r: int, lowest: bool = False, power: float = 1.0) -> Any:
+    """The right answer; `lowest` and `power` plant mistakes."""
+    U, s, Vh = torch.linalg.svd(weight, full_matrices=False)
+    keep = slice(len(s) - r, None) if lowest else slice(0, r)
+    return U[:, keep] * s[keep] ** power, Vh[keep]
+
+
+def shared_out(weight: Any, r: int) -> Any:
+    """Another right answer: the root of each singular value in either factor, and a list."""
+    U, s, Vh = torch.linalg.svd(weight, full_matrices=False)
+    return [U[:, :r] * s[:r].sqrt(), s[:r, None].sqrt() * Vh[:r]]
 
 
 def test_right_answers(capsys: pytest.CaptureFixture[str]) -> None:
     for right in ([4, 8, 18], (4, 8, 18), torch.tensor([4, 8, 18])):
         assert said(capsys, "09_1", lambda right=right: right) == "OK 9.1 (10 tests)"
     assert said(capsys, "09_2", by_hand).startswith("OK 9.2 (")
-    assert said(capsys, "09_3", fight).startswith("OK 9.3 (")
-
-
-def test_the_stand_in_tells_the_sizes_apart() -> None:
-    """Bytes by hand: 4 * 420 + 640 + 80, 4 * 1020 + 1280 + 160 and 4 * 30120 + 3200 + 400, an exemplar 72."""
-    assert [chapter09.er_size(size) for size in chapter09.SIZES] == [2400 // 72, 5520 // 72, 1000]
+    for right in (factors, shared_out):
+        assert said(capsys, "09_3", right).startswith("OK 9.3 (")
 
 
 def wrong_list(values: Any) -> Answer:
@@ -92,25 +86,20 @@ WRONG: dict[str, list[tuple[Answer, str]]] = {
         (lambda N, k, E, p, M: M // 0, "your answer raised ZeroDivisionError"),
     ],
     "09_3": [
-        (lambda *given: fight(*given, kept=lambda one: {"exemplars": 72 * one.experiment.memory_size}), "only CM's exemplars"),
-        (lambda *given: fight(*given, fits=lambda count: count // 72), "ER may have more images than there are"),
-        (lambda *given: fight(*given, fits=lambda count: min(1000, count // 64)), "ER's labels were forgotten"),
-        (lambda *given: fight(*given, fits=lambda count: count // (4 * 64 + 8)), "a pixel was counted as four bytes"),
-        (lambda *given: fight(*given, fits=lambda count: min(1000, -(-count // 72))), "it was rounded up"),
-        (lambda *given: fight(*given, fits=lambda count: 30), "cost as many bytes as CM"),
-        (lambda *given: fight(*given, sign=-1), "the sign of the difference is wrong"),
-        (lambda *given: fight(*given, options={"seed": 3}), "something besides method and memory_size changes"),
-        (lambda *given: fight(*given, options={"scenario": "til"}), "got er in til"),
-        (lambda *given: [size for size, _ in fight(*given)], "a pair is wanted"),
-        (lambda *given: [(size, given[-1](START)) for size, _ in fight(*given)], "cm must be run 3 times, got 6"),
-        (lambda *given: [(size, str(ahead)) for size, ahead in fight(*given)], "must hold two numbers"),
-        (lambda *given: fight(*given)[:2], "a pair for each size"),
-        (lambda *given: [(size + 1, ahead) for size, ahead in fight(*given)], "the pair must begin with ER's 33, got 34"),
-        (lambda *given: [(size, ahead / 2) for size, ahead in fight(*given)], "points from CM"),
-        (lambda *given: fight(*given).clear(), "must be a list, got NoneType"),
+        (lambda w, r: factors(w, r, power=0.0), "the singular values were left out"),
+        (lambda w, r: factors(w, r, power=2.0), "put into both factors"),
+        (lambda w, r: factors(w, r, lowest=True), "the smallest singular values were kept"),
+        (lambda w, r: factors(w.T, r)[::-1], "the left factor must have shape [3, 1], got [1, 3]"),
+        (lambda w, r: factors(w.T.contiguous(), r), "they changed places"),
+        (lambda w, r: (w[:, :r], torch.eye(w.shape[1])[:r]), "the squared error is"),
+        (lambda w, r: (w, torch.eye(w.shape[1])), "the left factor must have shape [3, 1], got [3, 3]"),
+        (lambda w, r: factors(w, r)[0] @ factors(w, r)[1], "two factors are wanted"),
+        (lambda w, r: tuple(one.tolist() for one in factors(w, r)), "must be a tensor, got list"),
+        (lambda w, r: factors(w.mul_(2), r), "the squared error is"),
+        (lambda w, r: [w[99], w], "your answer raised IndexError"),
     ],
 }  # fmt: skip
-HINTS = {"09_1": "Hint: add N k E", "09_2": "Hint: centroids and projectors", "09_3": "Hint: bytes of run.retained"}
+HINTS = {"09_1": "Hint: add N k E", "09_2": "Hint: centroids and projectors", "09_3": "Hint: U, s, Vh"}
 
 
 @pytest.mark.parametrize(("exercise", "answer", "words"), [(one, *pair) for one, pairs in WRONG.items() for pair in pairs])

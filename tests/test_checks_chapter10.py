@@ -23,15 +23,49 @@ def ratio(a: Any, b: Any, warm_up: int) -> float:
     return statistics.median(x / y for x, y in list(zip(a, b, strict=True))[warm_up:])
 
 
-def growth(runs: Any, of: Callable[..., float] = min, over: Callable[..., float] = statistics.median, last: int = -1) -> float:
-    ended = [run.seconds_per_epoch for run in runs if run.status == "finished"]
-    return over([of(seconds[last]) / of(seconds[0]) for seconds in ended])
+class Resting(cm.METHODS["cm"]):  # type: ignore[misc, name-defined]
+    """The right answer, with switches that plant mistakes."""
+
+    every = 4
+    detached, renewed, counts, in_eval, first = True, True, True, False, 0
+
+    def begin_task(self, task: Any) -> None:
+        super().begin_task(task)
+        if self.renewed or not task.index:
+            self.steps = self.first
+
+    def current_centroids(self, task: Any) -> Any:
+        if not self.training and not self.in_eval:
+            return super().current_centroids(task)
+        if self.steps % self.every == 0:
+            fresh = super().current_centroids(task)
+            self.kept = fresh.detach() if self.detached else fresh
+            used = fresh
+        else:
+            used = self.kept
+        self.steps += self.counts
+        return used
+
+
+def but(**switches: Any) -> Any:
+    return type("Wrong", (Resting,), switches)
+
+
+class NotWritten(cm.METHODS["cm"]):  # type: ignore[misc, name-defined]
+    every = 4
+
+    def current_centroids(self, task: Any) -> Any:
+        raise NotImplementedError
 
 
 RIGHT: dict[str, list[tuple[Answer, int]]] = {
-    "10_1": [(lambda: [costs(t) for t in range(5)], 15), (lambda: np.array([costs(t) for t in range(5)]), 15)],
+    "10_1": [
+        (lambda: [costs(t) for t in range(5)], 15),
+        (lambda: np.array([costs(t) for t in range(5)]), 15),
+        (lambda: [3, 4.33, 5.67, 7, 8.33], 15),
+    ],
     "10_2": [(ratio, 18), (lambda a, b, w: np.median(np.array(a[w:]) / np.array(b[w:])), 18)],
-    "10_3": [(growth, 16)],
+    "10_3": [(Resting, 45)],
 }
 WRONG: dict[str, list[tuple[Answer, str]]] = {
     "10_1": [
@@ -59,19 +93,15 @@ WRONG: dict[str, list[tuple[Answer, str]]] = {
         (lambda a, b, w: [ratio(a, b, w)], "must be a number, got list"),
     ],
     "10_3": [
-        (lambda runs: growth(runs, over=statistics.fmean), "the mean over the runs was taken"),
-        (lambda runs: growth(runs, of=statistics.fmean), "the mean epoch was taken"),
-        (lambda runs: growth(runs, of=lambda seconds: seconds[0]), "the first epoch was taken"),
-        (lambda runs: growth(runs, of=max), "the slowest epoch was taken"),
-        (lambda runs: 1 / growth(runs), "the first task was divided by the last"),
-        (lambda runs: growth(runs, last=1), "the second task stands in for the last"),
-        (
-            lambda runs: statistics.median(min(run.seconds_per_epoch[-1]) / min(run.seconds_per_epoch[0]) for run in runs),
-            "the run that stopped was counted",
-        ),
-        (lambda runs: 17.0, "the growth of 3 runs should be 3, got 17"),
-        (lambda runs: runs[99], "your answer raised IndexError"),
-        (lambda runs: None, "must be a number, got NoneType"),
+        (but(detached=False), "a step between goes back through an old graph"),
+        (but(counts=False), "the support set must rest, and passed"),
+        (but(renewed=False), "a task begins with centroids of its own"),
+        (but(every=property(lambda self: 5, lambda self, value: None)), "the support set must pass again, and did not"),
+        (but(in_eval=True), "the centroids in eval mode"),
+        (cm.METHODS["cm"], "step 1 (counted from 0): the support set must rest, and passed"),
+        (lambda task: None, "must be a class of"),
+        (cm.METHODS["er"], "must be a class of"),
+        (but(first=1), "your answer raised AttributeError"),
     ],
 }
 
@@ -79,7 +109,7 @@ WRONG: dict[str, list[tuple[Answer, str]]] = {
 @pytest.mark.parametrize("name", RIGHT)
 def test_a_stub_is_not_started(capsys: pytest.CaptureFixture[str], name: str) -> None:
     number = f"{int(name[:2])}.{name[-1]}"
-    for nothing in (not_written, None):
+    for nothing in (NotWritten if name == "10_3" else not_written, None):
         assert said(capsys, getattr(cm.checks, f"ch{name}"), nothing) == f"{number}: not started"
 
 

@@ -61,7 +61,6 @@ ON_PAGE: set[tuple[str, str]] = {
     ("08_main_table", "p"),
     ("08_main_table", "flips"),
     ("08_main_table", "floor"),  # the smallest p that so many seeds allow
-    ("08_main_table", "largest"),  # importance of a weight, in a run that is trained again up to where it stopped
     *(("08_main_table", f"{name}sd{i}") for name in "abc" for i in range(12)),  # standard deviations of the population
     *(("08_main_table", f"{name}{i}") for name in ("tau", "chance", "rank") for i in range(12)),  # of rankings of methods
     *(("10_time", name) for name in ("most", "mean", "median")),  # seconds of a run's epochs, by its fastest

@@ -1,16 +1,16 @@
-"""Checks of chapter 8: the smallest p of a sign-flip test, average ranks over seeds, gaps paired by seed."""
+"""Checks of chapter 8: the smallest p of a sign-flip test, average ranks over seeds, a nearest-mean read-out."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
-from types import SimpleNamespace
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from scipy.stats import rankdata
+from torch import Tensor
 
-from cmlib.store import DIVERGED, FINISHED
 from cmlib.teaching.checks.base import Test, exercise
 
 # -- 8.1 --------------------------------------------------------------------------------------------------------------
@@ -23,11 +23,14 @@ def ch08_1(answer: Callable[[], Sequence[float]], test: Test) -> None:
     """The smallest two-sided p of a sign-flip test with 2, 3, 4, 5 and 6 seeds."""
     values = _numbers(answer(), len(SEEDS), test)
     one_sided = [1 / 2**n for n in SEEDS]
-    test.true(not np.allclose(values, one_sided), f"{values[0]:g} for two seeds counts one side alone: a gap can go either way")
+    test.true(
+        not np.allclose(values, one_sided, atol=0.001),
+        f"{values[0]:g} for two seeds counts one side alone: a gap can go either way",
+    )
     test.true(all(0 < value <= 1 for value in values), "a p value lies above 0 and is at most 1")
     test.true(all(a > b for a, b in itertools.pairwise(values)), "each further seed makes the smallest p smaller")
     for n, value in zip(SEEDS, values, strict=True):
-        test.close(f"the smallest p with {n} seeds", value, 2 / 2**n)
+        test.close(f"the smallest p with {n} seeds", value, 2 / 2**n, tolerance=0.0006)  # three decimals do
 
 
 def _numbers(given: Any, count: int, test: Test) -> list[float]:
@@ -94,53 +97,44 @@ def _why(got: np.ndarray[Any, Any], wanted: np.ndarray[Any, Any], scores: np.nda
 
 # -- 8.3 --------------------------------------------------------------------------------------------------------------
 
-Gaps = Callable[..., Mapping[int, float]]
-CASES: tuple[tuple[dict[int, float], dict[int, float], tuple[int, ...]], ...] = (
-    ({0: 80.0, 1: 82.0, 2: 90.0}, {0: 78.0, 1: 85.0, 2: 81.0}, ()),
-    ({4: 70.0, 1: 60.0, 0: 50.0}, {1: 59.0, 4: 75.0, 9: 99.0}, ()),
-    ({0: 40.0, 1: 41.0, 3: 42.0}, {0: 39.0, 1: 30.0, 3: 20.0}, (1,)),
-    ({0: 10.0}, {1: 20.0}, ()),
-    ({2: 55.0, 3: 60.0}, {3: 60.0, 2: 54.0}, ()),
+Readout = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+@exercise(
+    "8.3", hint="stack the mean feature of each class, take torch.cdist from the queries to these means, and put a minus before"
 )
+def ch08_3(answer: Readout, test: Test) -> None:
+    """nearest_mean(features [M, D], labels [M], queries [B, D]) -> minus the distance to the mean of each class [B, K]."""
+    toy = torch.tensor([[0.0, 0.0], [2.0, 2.0], [0.0, 4.0]]), torch.tensor([0, 0, 1]), torch.tensor([[1.0, 0.0], [1.0, 1.0]])
+    _readout(answer, *toy, test, "the toy case")
+    g = torch.Generator().manual_seed(8)
+    for round_ in range(6):
+        classes, size = 2 + round_, 3 + round_
+        labels = torch.cat([torch.arange(classes), torch.randint(0, classes, (7,), generator=g)])  # of unequal numbers
+        labels = labels[torch.randperm(len(labels), generator=g)]
+        features, queries = (torch.randn(n, size, generator=g) for n in (len(labels), 4))
+        _readout(answer, features, labels, queries, test, f"{classes} classes, {size} features")
 
 
-@exercise("8.3", hint="ask find for both, keep runs whose status is 'finished', and subtract within the same seed only")
-def ch08_3(answer: Gaps, test: Test) -> None:
-    """paired_gaps(first, second, find) -> {seed: accuracy of first - of second}; `find` stands in for a store's."""
-    for first, second, stopped in CASES:
-        asked: list[Any] = []
-        found = answer("first", "second", _finder(first, second, stopped, asked))
-        test.true({"first", "second"} == set(asked), f"find must be asked for both experiments, was asked for {asked}")
-        test.true(isinstance(found, Mapping), f"the answer must be a mapping of seeds to gaps, got {type(found).__name__}")
-        seeds = sorted((first.keys() & second.keys()) - set(stopped))
-        _seeds(found, seeds, stopped, test)
-        for seed in seeds:
-            wanted, got = first[seed] - second[seed], found[seed]
-            test.true(isinstance(got, int | float), f"a gap must be a number, got {type(got).__name__}")
-            test.true(got != -wanted or not wanted, f"the gap of seed {seed} has the wrong sign: first minus second")
-            test.close(f"the gap of seed {seed}", float(got), wanted)
-
-
-def _seeds(found: Mapping[int, float], seeds: Sequence[int], stopped: Sequence[int], test: Test) -> None:
-    bad = sorted(set(found) & set(stopped))
-    test.true(not bad, f"seed {bad[0] if bad else ''} stopped: its loss was not finite, and it has no accuracy")
-    test.true(sorted(found) == list(seeds), f"the seeds that both have finished are {list(seeds)}, got {sorted(found)}")
-
-
-def _finder(first: Mapping[int, float], second: Mapping[int, float], stopped: Sequence[int], asked: list[Any]) -> Any:
-    """A stand-in for `find`: runs in the order of the mappings; the stopped seeds of the second have no accuracy."""
-
-    def find(experiment: Any, *_: Any, **__: Any) -> list[SimpleNamespace]:
-        asked.append(experiment)
-        values = first if experiment == "first" else second
-        halted = stopped if experiment == "second" else ()
-        return [_run(seed, value, seed in halted) for seed, value in values.items()]
-
-    return find
-
-
-def _run(seed: int, accuracy: float, stopped: bool) -> SimpleNamespace:
-    status = f"{DIVERGED} (task 2, epoch 1)" if stopped else FINISHED
-    return SimpleNamespace(
-        seed=seed, accuracy=float("nan") if stopped else accuracy, bwt_final=-1.0, status=status, id=f"s{seed}"
-    )
+def _readout(answer: Readout, features: Tensor, labels: Tensor, queries: Tensor, test: Test, what: str) -> None:
+    classes = int(labels.max()) + 1
+    got = test.shape(f"{what}: the scores", answer(features.clone(), labels.clone(), queries.clone()), (len(queries), classes))
+    parts = [features[labels == k] for k in range(classes)]
+    right = -torch.cdist(queries, torch.stack([part.mean(0) for part in parts]))
+    shown = list(dict.fromkeys(labels.tolist()))
+    slips = {
+        "the distances lack their minus: the nearest mean must have the highest score": -right,
+        "the features of a class were added up, not averaged": -torch.cdist(queries, torch.stack([p.sum(0) for p in parts])),
+        "the nearest exemplar was taken, not the mean of its class": -torch.stack(
+            [torch.cdist(queries, part).min(1)[0] for part in parts], 1
+        ),
+        "the distances to a class's exemplars were averaged, not its exemplars": -torch.stack(
+            [torch.cdist(queries, part).mean(1) for part in parts], 1
+        ),
+        "the distances are squared: they name the same class, but minus the plain distance is asked for": -(right**2),
+        "the classes stand in the order in which they appear, not in that of their labels": right[:, shown],
+    }
+    for words, slip in slips.items():
+        same = torch.allclose(got, slip, atol=1e-5)
+        test.true(not same or torch.allclose(slip, right, atol=1e-5), f"{what}: it looks as if {words}")
+    test.close(f"{what}: the scores", got, right)

@@ -1,11 +1,13 @@
-"""Checks of chapter 9: images in the place of CM's memory, the bytes of CM in CIL, ER with as many bytes as CM."""
+"""Checks of chapter 9: images in the place of CM's memory, the bytes of CM in CIL, a projector of lower rank."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from types import SimpleNamespace
 from typing import Any
+
+import torch
+from torch import Tensor
 
 from cmlib import footprint
 from cmlib.footprint import Setting
@@ -99,88 +101,40 @@ def _bytes(answer: Callable[..., int], sizes: tuple[int, ...], test: Test, what:
 
 # -- 9.3 --------------------------------------------------------------------------------------------------------------
 
-SIZES = (10, 20, 50)
-MOST = 1000
-PIXELS = 64
-Kept = dict[str, int]
-KEPT: dict[int, Kept] = {  # what the stand-in's CM runs keep: small, so that the sizes of ER differ
-    10: {"centroids": 120, "projectors": 300, "exemplars": 640, "labels": 10},
-    20: {"centroids": 120, "projectors": 900, "exemplars": 1280, "labels": 20},
-    50: {"centroids": 120, "projectors": 30_000, "exemplars": 3200, "labels": 50},
-}
+Factors = Callable[[Tensor, int], tuple[Tensor, Tensor]]
 
 
-@exercise("9.3", hint="bytes of run.retained by footprint.in_bytes; an exemplar of ER is its pixels and a label of 8 bytes")
-def ch09_3(answer: Callable[..., Sequence[tuple[int, float]]], test: Test) -> None:
-    """fair_fight(sizes, pixels, most, run) -> for each memory of CM, ER's with as many bytes, and how far ER is ahead."""
-    for order in (SIZES, SIZES[::-1]):
-        asked: list[Any] = []
-        result = answer(list(order), PIXELS, MOST, _stand_in(asked))
-        test.true(isinstance(result, list | tuple), f"the answer must be a list, got {type(result).__name__}")
-        test.true(len(result) == len(order), f"the list must have a pair for each size, {len(order)} in all, got {len(result)}")
-        _asked(asked, order, test)
-        for size, pair in zip(order, result, strict=True):
-            whole = isinstance(pair, list | tuple) and len(pair) == 2
-            test.true(whole, f"for {size} exemplars a pair is wanted: ER's size and the difference, got {pair}")
-            _pair(size, pair, test)
+@exercise(
+    "9.3", hint="U, s, Vh = torch.linalg.svd(weight, full_matrices=False); the first r columns of U * s, the first r rows of Vh"
+)
+def ch09_3(answer: Factors, test: Test) -> None:
+    """low_rank(weight [out, in], r) -> left [out, r] and right [r, in], whose product is the nearest matrix of rank r."""
+    g = torch.Generator().manual_seed(9)
+    for rows, columns, rank in ((3, 3, 1), (6, 6, 2), (6, 6, 6), (8, 5, 3), (4, 9, 2)):
+        weight = torch.randn(rows, columns, generator=g)
+        given = weight.clone()
+        _factors(answer(given, rank), weight, rank, test, f"a {rows} by {columns} matrix, r = {rank}")
+        test.true(torch.equal(given, weight), "the weight that was given must stay as it is")
 
 
-def er_size(size: int) -> int:
-    """Exemplars of ER with as many bytes as the stand-in's CM keeps."""
-    return min(MOST, footprint.in_bytes(KEPT[size]) // (PIXELS + footprint.BYTES["labels"]))
-
-
-def _stand_in(asked: list[Any]) -> Callable[..., SimpleNamespace]:
-    """In place of cm.load_or_run: made-up accuracies and memories, so nothing is trained."""
-
-    def run(experiment: Any, *_: Any, **__: Any) -> SimpleNamespace:
-        asked.append(experiment)
-        size = getattr(experiment, "memory_size", 0)
-        if getattr(experiment, "method", "") == "cm":
-            kept, accuracy = KEPT.get(size, {}), 40.0 + size / 4
-        else:
-            kept, accuracy = {"exemplars": size * PIXELS, "labels": size}, 50.0 + size / 32
-        total = sum(kept.values())
-        return SimpleNamespace(accuracy=accuracy, bwt_final=-5.0, retained=kept, retained_scalars=total, experiment=experiment)
-
-    return run
-
-
-def _asked(asked: list[Any], sizes: Sequence[int], test: Test) -> None:
-    for experiment in asked:
-        place = (getattr(experiment, "method", "?"), getattr(experiment, "scenario", "?"))
-        test.true(place in (("cm", "cil"), ("er", "cil")), f"cm and er in cil were asked for, got {place[0]} in {place[1]}")
-    test.true(
-        len({one.but(method="er", memory_size=10) for one in asked}) == 1, "something besides method and memory_size changes"
-    )
-    for method in ("cm", "er"):
-        wanted = list(sizes) if method == "cm" else [er_size(size) for size in sizes]
-        got = [one.memory_size for one in asked if one.method == method]
-        test.true(len(got) == len(sizes), f"{method} must be run {len(sizes)} times, got {len(got)}")
-        test.true(got == wanted, f"the runs of {method} have memory_size {got}" + ("" if method == "cm" else _why(got, sizes)))
-
-
-def _why(got: Sequence[int], sizes: Sequence[int]) -> str:
-    """What wrong sizes of ER look like."""
-    runs = [KEPT[size] for size in sizes]
-    full = [footprint.in_bytes(one) // (PIXELS + 8) for one in runs]
+def _factors(got: Any, weight: Tensor, rank: int, test: Test, what: str) -> None:
+    pair = isinstance(got, list | tuple) and len(got) == 2
+    test.true(pair, f"{what}: two factors are wanted, left [out, r] and right [r, in], got {type(got).__name__}")
+    left = test.shape(f"{what}: the left factor", got[0], (len(weight), rank))
+    right = test.shape(f"{what}: the right factor", got[1], (rank, weight.shape[1]))
+    product = (left @ right).detach()
+    U, s, Vh = torch.linalg.svd(weight, full_matrices=False)
+    best = (U[:, :rank] * s[:rank]) @ Vh[:rank]
     slips = {
-        "only CM's exemplars were counted": list(sizes),
-        "scalars were counted, not bytes": [sum(one.values()) // (PIXELS + 1) for one in runs],
-        "a pixel was counted as four bytes": [footprint.in_bytes(one) // (4 * PIXELS + 8) for one in runs],
-        "ER's labels were forgotten": [min(MOST, footprint.in_bytes(one) // PIXELS) for one in runs],
-        "ER may have more images than there are": full,
-        "it was rounded up": [min(MOST, -(-footprint.in_bytes(one) // (PIXELS + 8))) for one in runs],
+        "the singular values were left out": U[:, :rank] @ Vh[:rank],
+        "the singular values were put into both factors": (U[:, :rank] * s[:rank] ** 2) @ Vh[:rank],
+        "the smallest singular values were kept, not the largest": (U[:, -rank:] * s[-rank:]) @ Vh[-rank:],
+        "the left factor is Vh and the right one U: they changed places": (Vh.T[:, :rank] * s[:rank]) @ U.T[:rank]
+        if weight.shape[0] == weight.shape[1]
+        else torch.full_like(weight, torch.nan),
     }
-    found = next((words for words, slip in slips.items() if list(got) == slip), "")
-    return f"; it looks as if {found}" if found else f", where {[er_size(size) for size in sizes]} cost as many bytes as CM"
-
-
-def _pair(size: int, pair: Sequence[Any], test: Test) -> None:
-    count, ahead = pair
-    numbers = all(isinstance(value, int | float) for value in pair)
-    test.true(numbers, f"for {size} exemplars the pair must hold two numbers: run.accuracy is one, the run itself is none")
-    test.true(count == er_size(size), f"for {size} exemplars of CM the pair must begin with ER's {er_size(size)}, got {count}")
-    wanted = 50.0 + er_size(size) / 32 - (40.0 + size / 4)
-    test.true(abs(ahead + wanted) > 1e-9, f"for {size} exemplars the sign of the difference is wrong: ER minus CM")
-    test.true(abs(ahead - wanted) < 1e-9, f"for {size} exemplars ER is {wanted:+.2f} points from CM, got {ahead:+.2f}")
+    for words, slip in slips.items():
+        same = torch.allclose(product, slip, atol=1e-4) and not torch.allclose(slip, best, atol=1e-4)
+        test.true(not same, f"{what}: it looks as if {words}")
+    least, error = ((weight - one).square().sum().item() for one in (best, product))
+    test.true(error <= least + 1e-3, f"{what}: the squared error is {error:.3g}, and {least:.3g} can be reached")
