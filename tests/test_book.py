@@ -300,6 +300,7 @@ def test_style_sheets_load_nothing_from_outside() -> None:
 def test_images_have_alt_texts_and_nothing_failed(page: str) -> None:
     soup = soup_of(page)
     assert [str(image)[:80] for image in soup.find_all("img") if not (image.get("alt") or "").strip()] == []
+    assert [str(drawing)[:80] for drawing in soup.select(".cm-figure > svg") if not drawing.get("aria-label", "").strip()] == []
     assert soup.select(".problematic, .system-message") == []
     assert "Traceback (most recent call last)" not in soup.get_text()
 

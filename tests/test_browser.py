@@ -113,7 +113,7 @@ CONTRAST = """() => {
 
 
 # What lies behind figures in the dark theme: transparent, or as dark as the boxes of that theme.
-FIGURES = """() => [...document.querySelectorAll('.cm-figure img, .cm-player img')].map(image => {
+FIGURES = """() => [...document.querySelectorAll('.cm-figure svg, .cm-figure img, .cm-player svg, .cm-player img')].map(image => {
   const shades = []; for (let n = image; n && !n.matches('.bd-article'); n = n.parentElement)
     shades.push(getComputedStyle(n).backgroundColor);
   const dark = shade => { const [r, g, b, a = 1] = shade.match(/[\\d.]+/g).map(Number); return a * Math.max(r, g, b) < 64; };

@@ -104,7 +104,7 @@ def test_arrows_lead_from_first_to_present_means() -> None:
             rows = spaces[0].labels == label
             np.testing.assert_allclose(arrow.xy, view.points[k][rows].mean(axis=0))
             np.testing.assert_allclose(arrow.xyann, view.points[0][rows].mean(axis=0))
-    assert "Arrows" in fig.cm_caption and "% of its variance" in fig.cm_caption
+    assert "Arrows" in fig.cm_caption and fig.cm_caption.endswith("% of that picture's variance.")
 
 
 def test_two_trainings_two_rows_one_caption() -> None:
@@ -141,7 +141,7 @@ def test_rings_mark_what_is_drawn_wrong() -> None:
     for k, frame in enumerate(frames):
         wrong = int(drift.misdrawn(spaces[k], view, k).sum())
         assert frame.count("a6 6 0 1 0 12 0") == wrong
-        assert f"it draws {wrong} of {len(spaces[k].labels)} images (ringed)" in frame
+        assert f"The plane draws {wrong} of {len(spaces[k].labels)} images (ringed)" in frame
     assert 'class="cm-l"' not in frames[0] and 'class="cm-l"' in frames[1]  # dashed: where anchors were
 
 

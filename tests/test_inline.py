@@ -15,7 +15,7 @@ from PIL import Image
 
 from cmlib import plots
 from cmlib.plots import inline, narrow, style
-from cmlib.teaching import page
+from cmlib.teaching import lint, page, traced
 
 
 def drawing(fig: Figure) -> Any:
@@ -106,6 +106,16 @@ def test_relative_steps_end_where_the_line_ends() -> None:
     assert steps.sum(axis=0) == pytest.approx([end[0], 144 - end[1]], abs=0.11)
 
 
+def test_lines_of_many_steps_keep_their_shape_with_fewer_points() -> None:
+    x = np.linspace(0, 400, 900)
+    points = np.stack([x, 50 + 40 * np.sin(x / 30)], axis=1)
+    kept = inline._needed(points)
+    assert kept[0] and kept[-1] and kept.sum() < 250
+    between = np.interp(x, x[kept], points[kept, 1])
+    assert np.abs(between - points[:, 1]).max() < 0.2
+    assert inline._needed(np.stack([x, 2 * x], axis=1)).sum() == 2
+
+
 def test_small_pictures_keep_their_pixels_the_right_way_up() -> None:
     fig, ax = blank()
     pixels = np.array([[0.0, 1.0, 1.0], [1.0, 1.0, 0.0]])
@@ -158,6 +168,21 @@ def test_the_same_figure_gives_the_same_bytes_however_often() -> None:
     first = page.show(fig, alt="words").data["text/html"]
     assert page.show(fig, alt="words").data["text/html"] == first
     assert page.show(row(), alt="words").data["text/html"] == first
+
+
+def test_the_rules_for_pages_hold_for_drawings() -> None:
+    """A drawing without words is found, and one whose words are not those of the plain text; frames inside it need none."""
+    fig, ax = blank(6.4)
+    ax.plot([2, 5], [5, 30])
+    shown = page.show(fig, alt='A "line"')
+    made = shown.data["text/html"]
+    assert "<svg x=" in made
+    assert (lint._Pictures(made).bare, lint._Pictures(made).outside) == ([], [])
+    assert lint._Pictures(made.replace(" aria-label=", " title=")).bare != []
+    assert list(traced._alt_problems(shown.data)) == []
+    for text in (made.replace("&quot;line", "&quot;lime"), made.replace("&quot;line", "&quot;lime", 1)):
+        assert "differs" in next(traced._alt_problems({**shown.data, "text/html": text}))
+    assert "has no alternative text" in next(traced._alt_problems({**shown.data, "text/html": "<svg></svg>"}))
 
 
 # -- for a phone ----------------------------------------------------------------------------------------------------------

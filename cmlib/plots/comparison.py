@@ -16,7 +16,7 @@ from cmlib.errors import DataError, OptionError
 from cmlib.plots.style import GREY, GROUND, INK, METHOD_LOOKS, STRONG, WIDTH, Look, method_look, styled
 
 OURS, PAPER = STRONG, GREY
-SHADES = ("#4f5b66", "#c3cad1", "none")  # of a pair: settled, settled only if it were the one pair tested, open
+SHADES = ("#56636f", "#c3cad1", "none")  # of a pair: settled, settled only if it were the one pair tested, open
 PAIR_WORDS = ("settled", "only if it were the one pair tested", "open")
 PARTS = {  # of an epoch's cost (`costs.epoch_parts`): the same colours in every figure, none of them a task's
     "current images": "#6b6b6b",

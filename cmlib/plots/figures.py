@@ -98,7 +98,8 @@ def forgetting_curves(runs: Mapping[str, ArrayLike], title: str = "", columns: i
         fig = Figure(figsize=(WIDTH, 2.7 * rows + (0.35 if title else 0)), layout="constrained")
         axes = fig.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).ravel()
         for k, (ax, (name, r)) in enumerate(zip(axes, runs.items(), strict=False)):
-            _curves_panel(ax, np.asarray(r, dtype=np.float64), name, left=k % columns == 0, low=k >= len(runs) - columns)
+            place = {"left": k % columns == 0, "low": k >= len(runs) - columns, "roomy": columns < 3}
+            _curves_panel(ax, np.asarray(r, dtype=np.float64), name, **place)
         for ax in axes[len(runs) :]:
             ax.set_axis_off()
         if title:
@@ -106,7 +107,7 @@ def forgetting_curves(runs: Mapping[str, ArrayLike], title: str = "", columns: i
     return fig
 
 
-def _curves_panel(ax: Axes, r: Array, name: str, left: bool, low: bool) -> None:
+def _curves_panel(ax: Axes, r: Array, name: str, left: bool, low: bool, roomy: bool) -> None:
     r = r[None] if r.ndim == 2 else r  # [seeds, N, N]
     n = r.shape[-1]
     after = np.arange(1, n + 1)
@@ -116,7 +117,7 @@ def _curves_panel(ax: Axes, r: Array, name: str, left: bool, low: bool) -> None:
         ax.plot(after[j:], lines.mean(axis=0), color=colour, marker="o", markersize=6)
         if len(r) > 1:
             ax.fill_between(after[j:], lines.min(axis=0), lines.max(axis=0), color=colour, alpha=0.2, linewidth=0)
-        mark = f"task {j + 1}" if j == 0 else str(j + 1)
+        mark = f"task {j + 1}" if j == 0 and roomy else str(j + 1)
         at = (j + 1, lines[:, 0].mean())
         ax.annotate(mark, at, xytext=(-4, 7), textcoords="offset points", ha="left", color=colour, fontsize=11)
     ax.set(ylim=(-3, 113), xlim=(0.6, n + 0.4), xticks=after, yticks=(0, 50, 100))

@@ -74,9 +74,9 @@ class Projection:
 def _listed(rates: Sequence[float], digits: int) -> str:
     """Percentages, one a picture; of more than four, which nobody reads, the lowest and the highest."""
     texts = [f"{rate:.{digits}f} %" for rate in rates]
-    if len(texts) > 4:
+    if len(texts) > 4 and len(set(texts)) > 1:
         return f"{min(rates):.{digits}f} to {max(rates):.{digits}f} %"
-    return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}"
+    return texts[0] if len(set(texts)) == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}"
 
 
 def _matrix(values: Any, name: str) -> Array:

@@ -34,6 +34,7 @@ from cmlib.plots.style import FONT_SIZE, PALETTE, palette_css, themed
 DPI = 130  # of what is stored as pixels
 MANY = 1500  # a collection of more marks than this is stored as pixels
 PAD = 3  # points around everything
+NEAR = 0.08  # points: a line of many steps may pass so far from where they were
 FINE = 24  # a shape smaller than so many points gets a second decimal
 
 Box = tuple[float, float, float, float]  # x0, y0, x1, y1 in points, y downward
@@ -294,7 +295,7 @@ _LETTERS = {Path.MOVETO: "M", Path.LINETO: "l", Path.CURVE3: "q", Path.CURVE4: "
 
 def _data(path: Any, to_page: Any, plain: bool) -> tuple[str, Box]:
     """A path's data, relative from point to point, and the box around it; `plain`: a line, whose points may be thinned out."""
-    segments = list(path.iter_segments(to_page, remove_nans=True, simplify=plain and path.should_simplify))
+    segments = _thinned(list(path.iter_segments(to_page, remove_nans=True, simplify=plain and path.should_simplify)))
     points = [v.reshape(-1, 2) for v, code in segments if code != Path.CLOSEPOLY and len(v)]
     if not points:
         return "", (0.0, 0.0, 0.0, 0.0)
@@ -316,6 +317,48 @@ def _data(path: Any, to_page: Any, plain: bool) -> tuple[str, Box]:
         out.append((("" if flat.startswith("-") else " ") if same else letter) + flat)
         here, last = at[-1], letter
     return "".join(out), (float(x0), float(y0), float(x1), float(y1))
+
+
+def _thinned(segments: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+    """The segments without the points of long runs of straight steps that nobody would miss."""
+    out: list[tuple[Any, Any]] = []
+    k = 0
+    while k < len(segments):
+        end = k
+        while end < len(segments) and segments[end][1] == Path.LINETO:
+            end += 1
+        if end - k > 8 and k and segments[k - 1][1] != Path.CLOSEPOLY:
+            points = np.array([segments[k - 1][0][-2:], *(vertices for vertices, _ in segments[k:end])])
+            kept = _needed(points)[1:]
+            out += [segments[k + j] for j in range(end - k) if kept[j]]
+            k = end
+        else:
+            out += segments[k : max(end, k + 1)]
+            k = max(end, k + 1)
+    return out
+
+
+def _needed(points: Any) -> Any:
+    """Which points [n, 2] a line needs so that it passes within `NEAR` of all (Ramer, Douglas and Peucker). -> bool [n]"""
+    kept = np.zeros(len(points), dtype=bool)
+    kept[[0, -1]] = True
+    spans = [(0, len(points) - 1)]
+    while spans:
+        a, b = spans.pop()
+        if b - a < 2:
+            continue
+        step, inner = points[b] - points[a], points[a + 1 : b] - points[a]
+        length = float(np.hypot(*step))
+        if length > NEAR:
+            along = np.clip(inner @ step / length**2, 0, 1)
+            off = np.hypot(*(inner - along[:, None] * step).T)
+        else:
+            off = np.hypot(*inner.T)
+        worst = int(off.argmax())
+        if off[worst] > NEAR:
+            kept[a + 1 + worst] = True
+            spans += [(a, a + 1 + worst), (a + 1 + worst, b)]
+    return kept
 
 
 def _area(path: Any, to_page: Any) -> float:
