@@ -35,7 +35,6 @@ ON_PAGE: set[tuple[str, str]] = {
     ("04_task_incremental_cm", "ours"),  # the accuracy of the loop that the chapter writes, and how far the package's is from it
     ("04_task_incremental_cm", "largest"),
     ("04_task_incremental_cm", "b"),  # drift of task 1
-    ("07_baselines", "price"),  # accuracy with the task given minus without
     ("05_class_incremental_cm", "share"),  # mistakes that name a class of another task
     # from the snapshots beside the runs: drift, variance, cells, anchors, in percent
     *(("06_inside_the_space", f"{name}{k}") for name in ("held", "free", "early", "plain", "moved") for k in range(10)),
