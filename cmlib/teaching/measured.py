@@ -90,7 +90,9 @@ class Measured:
 
     def keeps(self, name: str) -> Any:
         """What a method kept after the last task beside backbone and heads, part by part, as one line of Markdown."""
-        text, values, named = "", {}, []
+        text = ""
+        values: dict[str, int] = {}
+        named: list[Run] = []
         for kind in SCENARIOS:
             if run := next(iter(self.runs(kind, name)), None):
                 parts = {f"{kind}{k}": count for k, count in enumerate(run.retained.values())}
