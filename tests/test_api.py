@@ -91,6 +91,5 @@ def test_a_function_of_a_chapter_says_where_the_book_builds_it(chapter: str, nam
 @pytest.mark.parametrize("path", [path for path in NAMES if "Built in chapter" in (find(path).__doc__ or "")])
 def test_the_chapter_that_a_docstring_names_shows_the_function(path: str) -> None:
     chapter = re.search(r"Built in chapter (\d+)", find(path).__doc__)[1]  # type: ignore[index]
-    pages = list(BOOK.glob(f"{int(chapter):02d}_*.ipynb"))
-    assert len(pages) == 1
-    assert re.search(rf"\b{path.split('.')[-1]}\b", pages[0].read_text(encoding="utf-8"))
+    pages = [page.read_text(encoding="utf-8") for page in BOOK.glob(f"{int(chapter):02d}_*.ipynb")]
+    assert any(re.search(rf"\b{path.split('.')[-1]}\b", page) for page in pages)

@@ -22,8 +22,10 @@ BOOK = ROOT / "book"
 SITE = ROOT / "_build" / "html"
 CONFIG = yaml.safe_load((ROOT / "_config.yml").read_text())
 TOC = yaml.safe_load((ROOT / "_toc.yml").read_text())
-PAGES = [TOC["root"], *(chapter["file"] for part in TOC["parts"] for chapter in part["chapters"])]
-CHAPTERS = notebooks.chapters(folder=BOOK)
+ENTRIES = [chapter for part in TOC["parts"] for chapter in part["chapters"]]
+PAGES = [TOC["root"], *(one["file"] for entry in ENTRIES for one in (entry, *entry.get("sections", [])))]
+CHAPTERS = notebooks.chapters(folder=BOOK)  # with the pages of a chapter, which stand under it in the contents
+NUMBERED = [path for path in CHAPTERS if notebooks.is_chapter(path)]
 TEXTS = sorted(BOOK.glob("*.md"))
 
 
@@ -70,12 +72,35 @@ def test_chapters_are_clean(path: Path) -> None:
     assert list(notebooks._check_one(path)) == []
 
 
+def pages_of(path: Path) -> list[Path]:
+    """The pages of a chapter, in the order of the contents."""
+    entry = next(entry for entry in ENTRIES if entry["file"] == f"book/{path.stem}")
+    return [source(one["file"]) for one in entry.get("sections", [])]
+
+
+def neighbours(path: Path) -> set[Path]:
+    """Of a chapter those before and after it, and its own pages; of a page its chapter and the pages before and after it."""
+    if path in NUMBERED:
+        k = NUMBERED.index(path)
+        return {*NUMBERED[max(0, k - 1) : k + 2], *pages_of(path)} - {path}
+    home = next(chapter for chapter in NUMBERED if path in pages_of(chapter))
+    order = [*pages_of(home), *NUMBERED[NUMBERED.index(home) + 1 :][:1]]  # the last page leads to the next chapter
+    k = order.index(path)
+    return {home, *order[max(0, k - 1) : k + 2]} - {path}
+
+
+def test_the_chapters_stand_above_their_pages() -> None:
+    assert [source(entry["file"]) for entry in ENTRIES if re.match(r"book/\d\d_", entry["file"])] == NUMBERED
+    for chapter in NUMBERED:
+        pages = [path for path in CHAPTERS if path.name[:2] == chapter.name[:2] and path != chapter]
+        assert sorted(pages_of(chapter)) == pages
+        assert sorted(notebooks.chapters([str(int(chapter.name[:2]))], BOOK)) == sorted([chapter, *pages])
+
+
 @pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
 def test_chapters_link_to_their_neighbours(path: Path) -> None:
-    k = CHAPTERS.index(path)
-    neighbours = {other.name for other in CHAPTERS[max(0, k - 1) : k + 2] if other != path}
     linked = set(re.findall(r"\]\((\d\d_\w+\.ipynb)\)", text_of(path)))
-    assert neighbours - linked == set()
+    assert {other.name for other in neighbours(path)} - linked == set()
     assert [name for name in linked if not (BOOK / name).is_file()] == []
 
 
@@ -181,7 +206,7 @@ def test_the_picture_of_the_first_page_shows_the_median_run() -> None:
 
 def test_the_first_page_names_every_chapter() -> None:
     text = (BOOK / "index.md").read_text()
-    assert [path.name for path in CHAPTERS if f"| []({path.name}) |" not in text] == []
+    assert [path.name for path in NUMBERED if f"| []({path.name}) |" not in text] == []
 
 
 # The first name of each entry, which is ours, and what it means; the names below it are those of others.

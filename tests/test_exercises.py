@@ -25,7 +25,7 @@ from cmlib.teaching.checks import base
 from cmlib.teaching.solution import BLOCK, source
 
 BOOK = Path(__file__).resolve().parents[1] / "book"
-CHAPTERS = notebooks.chapters(folder=BOOK)
+CHAPTERS = [path for path in notebooks.chapters(folder=BOOK) if notebooks.is_chapter(path)]  # their pages ask nothing
 STARS = {1: "★", 2: "★★", 3: "★★★"}
 
 
@@ -249,6 +249,12 @@ def test_what_the_page_shows(exercise: Exercise) -> None:
     visible = [block[2] for block in BLOCK.finditer(source(exercise.key)) if not block[1]]
     assert visible and all(block in shown for block in visible)
     assert all(output.output_type == "display_data" for output in fold.outputs)
+
+
+def test_pages_of_a_chapter_have_no_exercises() -> None:
+    pages = [path for path in notebooks.chapters(folder=BOOK) if path not in CHAPTERS]
+    assert len(pages) >= 8
+    assert [path.name for path in pages if list(exercises(path)) or "cm.checks" in path.read_text(encoding="utf-8")] == []
 
 
 def test_no_solution_stands_outside_its_fold() -> None:

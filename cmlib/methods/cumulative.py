@@ -1,4 +1,4 @@
-"""Cumulative: train on the union of all tasks so far. The upper bound of every table; it keeps all data.
+"""Cumulative: train on the union of all tasks so far. The mark to reach; it keeps all data.
 
 Batches are drawn from the plain shuffled union; batch_split=each takes a whole batch of every task instead, so that batches grow
 with the tasks, and batch_norm_batches=by_task takes their batch statistics apart: both are what the released code did.
@@ -22,7 +22,7 @@ class Cumulative(Method):
     """Plain training on all tasks so far at once."""
 
     title = "Cumulative"
-    summary = "train on all tasks so far at once: the upper bound"
+    summary = "train on all tasks so far at once"
     source = "paper, section 5.1"
     keeps = in_both({"training images": "I * X", "labels": "X"})
     options = {

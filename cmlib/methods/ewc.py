@@ -1,9 +1,10 @@
 """EWC (elastic weight consolidation): hold each weight where it was, the more so the more a past task needed it.
 
-After each task the weights are kept, with their importance: the diagonal of the Fisher information. While later tasks are
-learned, the squared distance of every weight from where it was, weighted by its importance, is added to the loss, once for each
-past task. strength 100 (the paper's); fisher=batch is what was measured in the paper: the squared gradient of the mean loss of a
-mini-batch, in eval mode, averaged over batches, which is smaller than the per-sample (`empirical`) one about by the batch size.
+After each task the weights are kept, with their importance: squared gradients at the true labels, in the place of the Fisher
+information's diagonal, whose labels would be drawn from the model (Kunstner et al., 2019). While later tasks are learned, the
+squared distance of every weight from where it was, weighted by its importance, is added to the loss, once for each past task.
+strength 100 (the paper's); fisher=batch is what was measured in the paper: the squared gradient of the mean loss of a mini-batch,
+in eval mode, averaged over batches, smaller than the per-sample (`empirical`) one about by the batch size.
 Keeps weights and importances of each past task (the paper counts N x P, a set a task; the importances come on top).
 Source: Kirkpatrick et al. (2017), "Overcoming catastrophic forgetting in neural networks", eq. 3, without its factor 1/2.
 """
@@ -83,7 +84,7 @@ def penalty(now: Tensor, weights: Tensor, importance: Tensor) -> Tensor:
 
 
 def fisher(method: Method, task: Task) -> Tensor:
-    """Importance of every consolidated weight for a task: the diagonal of the Fisher information, in eval mode. -> [P]"""
+    """Importance of every consolidated weight for a task: squared gradients at its true labels, in eval mode. -> [P]"""
     squares = sample_squares if method.option["fisher"] == "empirical" else batch_square
     total, n = torch.zeros_like(flat(consolidated(method))), 0
     part = [(task.x, task.y, method.option["batch_size"])]

@@ -3,7 +3,8 @@
     python -m cmlib.teaching.notebooks refresh [chapter ...]     run in place; two runs store the same bytes
     python -m cmlib.teaching.notebooks check [chapter ...]       metadata, and the rules of cmlib.teaching.lint
 
-A chapter is named by its file or by its number (``04``); without names all of ``book/NN_*.ipynb`` are meant.
+A chapter is named by its file or by its number (``04``); without names all of ``book/NN_*.ipynb`` are meant. A chapter may have
+pages of its own, which carry its number in their file's name and none in their title: its number means all of them.
 Chapters are written as Python scripts with `new_chapter` and then refreshed::
 
     from cmlib.teaching.notebooks import new_chapter
@@ -104,21 +105,28 @@ def chapters(names: Sequence[str] = (), folder: Path | None = None) -> list[Path
     return [path for name in names for path in _named(name, found)] if names else found
 
 
+def is_chapter(path: Path) -> bool:
+    """Whether a notebook is a chapter: its title begins with its number, as in ``# 7 The baselines``. Else a page of one."""
+    first = next((cell.source for cell in read(path).cells if cell.cell_type == "markdown"), "")
+    return first.startswith(f"# {int(path.name[:2])} ")
+
+
 def _named(name: str, found: Sequence[Path]) -> list[Path]:
     if ("/" not in name and os.sep not in name) or not Path(name).is_dir():
-        return [_one_chapter(name, found)]
+        return _one_chapter(name, found)
     inside = sorted(Path(name).glob(CHAPTERS))
     if not inside:
         raise OptionError(f"{name} holds no chapters, which are called {CHAPTERS}")
     return inside
 
 
-def _one_chapter(name: str, found: Sequence[Path]) -> Path:
+def _one_chapter(name: str, found: Sequence[Path]) -> list[Path]:
+    """The chapter of a file or a stem; by its number a chapter with all of its pages."""
     if name.endswith(".ipynb") and Path(name).is_file():
-        return Path(name)
-    for path in found:
-        if name in (path.name, path.stem) or (name.isdecimal() and len(name) < 3 and path.name.startswith(f"{int(name):02d}_")):
-            return path
+        return [Path(name)]
+    numbered = f"{int(name):02d}_" if name.isdecimal() and len(name) < 3 else None
+    if meant := [path for path in found if name in (path.name, path.stem) or (numbered and path.name.startswith(numbered))]:
+        return meant
     if not found:
         raise OptionError(ABSENT)
     known = [path.stem for path in found]

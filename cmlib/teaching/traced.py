@@ -44,7 +44,6 @@ ON_PAGE: set[tuple[str, str]] = {
     ("04_task_incremental_cm", "b"),  # drift of task 1
     ("04_task_incremental_cm", "mine"),  # accuracy of the run that the chapter makes itself
     *(("04_task_incremental_cm", name) for name in ("plain", "squared")),  # drift in two small runs
-    ("07_baselines", "price"),  # accuracy with the task given minus without
     ("05_class_incremental_cm", "diff"),  # of the run that the chapter makes itself
     ("05_class_incremental_cm", "share"),  # mistakes that name a class of another task
     *(("05_class_incremental_cm", name) for name in ("memorised", "unseen", "on", "own", "bare")),  # the live run; spaces

@@ -1,16 +1,15 @@
-"""Checks of chapter 7: GEM's projection by hand, A-GEM's projection, what the missing task costs each method."""
+"""Checks of chapter 7: GEM's projection by hand, A-GEM's projection, the loss of dark experience replay."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from types import SimpleNamespace
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from cmlib.methods import METHODS
 from cmlib.methods.gem import project
 from cmlib.teaching.checks.base import Test, exercise
 
@@ -118,68 +117,75 @@ def _in_turn(g: Tensor, G: Tensor) -> Tensor:
 
 # -- 7.3 --------------------------------------------------------------------------------------------------------------
 
-KNOWN = {"naive": 82.0, "er": 95.0, "ewc": 84.0}  # the last row's mean with the task given, of seed 0
-UNKNOWN = {"naive": 20.0, "er": 85.0, "ewc": 21.0}
+DarkLoss = Callable[..., Tensor]
 
 
 @exercise(
-    "7.3", hint="ask find for each name and seed; skip what is None or not finished; R_task_known[-1] is the last row, task given"
+    "7.3",
+    hint="add up three terms; there = ~kept.isnan() picks the scores that exist, before they are subtracted and squared; "
+    "without replayed images only the first term is left",
 )
-def ch07_3(answer: Callable[..., Mapping[str, float]], test: Test) -> None:
-    """task_price(names, find) -> {name: mean accuracy with the task minus without}; find stands in for the store."""
-    asked: list[Any] = []
-
-    def stand_in(experiment: Any) -> SimpleNamespace | None:
-        asked.append(experiment)
-        return _stored(experiment)
-
-    for names in (["naive", "er", "ewc"], ["ewc", "naive"], ["cumulative", "er"]):
-        asked.clear()
-        prices = answer(list(names), stand_in)
-        test.true(bool(asked), "find was never called")
-        _asked_rightly(asked, names, test)
-        test.true(isinstance(prices, Mapping), f"the answer must be a dictionary, got {type(prices).__name__}")
-        test.true("cumulative" not in prices, "cumulative has no run in this store, so it must not be in the answer")
-        wanted = [name for name in names if name in KNOWN]
-        test.true(list(prices) == wanted, f"the answer must name {', '.join(wanted)}; it names {', '.join(map(str, prices))}")
-        for name in wanted:
-            _price_right(name, prices[name], test)
-
-
-def _stored(experiment: Any) -> SimpleNamespace | None:
-    """A run as the store has it. Seed 2 of ER broke off after its first task; other methods are not there."""
-    name, seed = getattr(experiment, "method", "?"), getattr(experiment, "seed", 0)
-    if name not in KNOWN or seed > 2:
-        return None
-    known, unknown = KNOWN[name] + seed, UNKNOWN[name] - 2 * seed
-    last: tuple[list[Any], list[Any]] = ([known - 3, known + 3], [unknown - 3, unknown + 3])
-    status = "finished"
-    if name == "er" and seed == 2:
-        unknown, last, status = math.nan, ([None, None], [None, None]), "stopped: the loss is not finite"
-    rows, id_ = {"R_task_known": [[99.0, None], last[0]], "R": [[99.0, None], last[1]]}, f"{name}-stand-in"
-    return SimpleNamespace(accuracy=unknown, status=status, seed=seed, id=id_, **rows)
+def ch07_3(answer: DarkLoss, test: Test) -> None:
+    """dark_loss(z, y, z_old, y_old, kept, alpha, beta) -> the loss of DER (beta = 0) or DER++."""
+    draws = torch.Generator().manual_seed(73)
+    nothing = torch.full((1, 3), math.nan)
+    nothing[0, 0] = 1.0
+    toy = (torch.zeros(1, 3), torch.tensor([2]), torch.tensor([[3.0, 5.0, 9.0]]), torch.tensor([0]), nothing)
+    got = _scalar(answer(*toy, 0.5, 0.0), test)
+    _dark_right(got, toy, 0.5, 0.0, test)
+    test.close("the toy case, log 3 + 0.5 x (3 - 1)^2", got, math.log(3) + 2.0)
+    for round_ in range(4):
+        old, classes = 3 + round_, 4 + round_
+        z, z_old, kept = (torch.randn(n, classes, generator=draws) for n in (5, old, old))
+        y, y_old = (torch.randint(classes, (n,), generator=draws) for n in (5, old))
+        kept[: 1 + round_, 2:] = math.nan  # stored when there were two classes only
+        for alpha, beta in ((0.5, 0.0), (1.0, 0.7)):
+            given = (z, y, z_old, y_old, kept)
+            got = _scalar(answer(*(one.clone() for one in given), alpha, beta), test)
+            _dark_right(got, given, alpha, beta, test)
+        leaves = [one.clone().requires_grad_() for one in (z, z_old)]
+        loss = answer(leaves[0], y, leaves[1], y_old, kept.clone(), 0.5, 0.0)
+        for leaf in leaves:
+            (slope,) = torch.autograd.grad(loss, leaf, retain_graph=True, allow_unused=True)
+            test.true(slope is not None, "no gradient reaches the scores: is something detached?")
+            finite = slope is not None and bool(torch.isfinite(slope).all())
+            test.true(finite, "the gradient is NaN: NaN times zero is NaN, so pick the scores that exist before you square")
+    none, wide = torch.empty(0, dtype=torch.int64), torch.empty(0, 4)
+    alone = _scalar(answer(z[:, :4], y % 4, wide, none, wide.clone(), 0.5, 0.5), test)
+    test.true(bool(torch.isfinite(alone)), "without replayed images the loss is NaN: the mean of nothing")
+    test.close("the loss without replayed images", alone, F.cross_entropy(z[:, :4], y % 4))
 
 
-def _asked_rightly(asked: Sequence[Any], names: Sequence[str], test: Test) -> None:
-    for experiment in asked:
-        method, scenario = getattr(experiment, "method", "?"), getattr(experiment, "scenario", "?")
-        test.true(
-            method in METHODS and scenario == "cil", f"only runs of CIL know both answers; {method} in {scenario} was asked for"
-        )
-    missing = [name for name in names if name not in {experiment.method for experiment in asked}]
-    test.true(not missing, f"no run of {missing[0] if missing else ''} was asked for")
-    few = [name for name in names if len({one.seed for one in asked if one.method == name}) < 3]
-    test.true(not few, f"ask for the seeds 0, 1 and 2 of each method; {few[0] if few else ''} was asked for fewer")
+def _scalar(value: Any, test: Test) -> Tensor:
+    return test.shape("the loss", value, ())
 
 
-def _price_right(name: str, price: Any, test: Test) -> None:
-    runs = [KNOWN[name] - UNKNOWN[name] + 3 * seed for seed in range(2 if name == "er" else 3)]
-    test.true(isinstance(price, int | float) or hasattr(price, "item"), f"the price of {name} must be a number, got {price!r}")
-    value, right = float(price), sum(runs) / len(runs)
-    test.true(math.isfinite(value), f"the price of {name} is {value}: a run that broke off has no accuracy")
-    test.true(abs(value + right) > 1e-6, f"the price of {name} has the wrong sign: with the task minus without")
-    test.true(len(runs) == 3 or abs(value - sum(runs) / 3) > 1e-6, f"{name} has {len(runs)} finished runs: divide by as many")
-    test.true(
-        abs(value - runs[0]) > 1e-6, f"the price of {name} is that of seed 0 alone; take the mean over its {len(runs)} runs"
-    )
-    test.close(f"the price of {name}", value, right)
+def _dark_right(got: Tensor, given: tuple[Tensor, ...], alpha: float, beta: float, test: Test) -> None:
+    z, y, z_old, y_old, kept = given
+    there = ~kept.isnan()
+    now, labels = F.cross_entropy(z, y), F.cross_entropy(z_old, y_old)
+    square = (z_old[there] - kept[there]).square()
+    wanted = now + alpha * square.mean() + beta * labels
+    zeroed = (z_old - kept.nan_to_num(0.0)).square()
+    soft = (z_old.softmax(1)[there] - kept.masked_fill(~there, -math.inf).softmax(1)[there]).square().mean()
+    slips = {
+        "the scores that did not exist were taken for zeros": now + alpha * zeroed.mean() + beta * labels,
+        "the squares were divided by all scores, not by those that exist": now
+        + alpha * square.sum() / kept.numel()
+        + beta * labels,
+        "the squares were added up and not averaged": now + alpha * square.sum() + beta * labels,
+        "distances were averaged, not their squares": now + alpha * square.sqrt().mean() + beta * labels,
+        "probabilities were compared, not scores": now + alpha * soft + beta * labels,
+        "the cross-entropy of the current images is missing": wanted - now,
+        "the current images are counted twice": wanted + now,
+    }
+    if beta:
+        slips["the labels of the replayed images were left out (beta)"] = wanted - beta * labels
+    else:
+        slips["the labels of the replayed images were used although beta is 0"] = wanted + labels
+    if bool(got.isnan()):
+        test.true(False, "the loss is NaN: a class that did not exist has no kept score")
+    for words, slip in slips.items():
+        clear = not torch.allclose(slip, wanted, atol=1e-4)
+        test.true(not (clear and torch.allclose(got, slip, atol=1e-5)), f"it looks as if {words}")
+    test.close("the loss", got, wanted)
