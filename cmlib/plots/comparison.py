@@ -145,7 +145,8 @@ def _pair(ax: Axes, x: int, y: int, gap: float, verdict: int | None) -> None:
     shade = SHADES[verdict] if known and verdict is not None else "none"
     ax.add_patch(Rectangle((x - 0.47, y - 0.46), 0.94, 0.92, facecolor=shade, edgecolor=INK, linewidth=0.8))
     ink = {SHADES[0]: "white", SHADES[1]: "#333333"}.get(shade, INK)
-    ax.text(x, y, f"{gap:+.1f}" if known else "?", ha="center", va="center", fontsize=11, color=ink)
+    shown = f"{gap:+.{1 if abs(gap) < 9.95 else 0}f}" if known else "?"  # three digits do not fit a phone
+    ax.text(x, y, shown, ha="center", va="center", fontsize=11, color=ink)
 
 
 # -- what is predicted, what is measured ----------------------------------------------------------------------------------

@@ -34,6 +34,7 @@ from cmlib.plots.style import FONT_SIZE, PALETTE, palette_css, themed
 DPI = 130  # of what is stored as pixels
 MANY = 1500  # a collection of more marks than this is stored as pixels
 PAD = 3  # points around everything
+LARGEST = 1.55  # CSS pixels a point: figures of all widths have letters of one size on a large screen
 NEAR = 0.08  # points: a line of many steps may pass so far from where they were
 FINE = 24  # a shape smaller than so many points gets a second decimal
 
@@ -429,7 +430,7 @@ def svg(fig: Any, alt: str, kind: str, least: float = 0.0) -> str:
     """A figure as one `<svg>` with its alternative text and a class."""
     body, (x0, y0, x1, y1) = drawn(fig, least)
     view = " ".join(number(v) for v in (x0, y0, x1 - x0, y1 - y0))
-    most = number((x1 - x0) * DPI / 72, 0)
+    most = number((x1 - x0) * LARGEST, 0)
     start = f'<svg class="{kind}" role="img" aria-label="{html.escape(alt)}" viewBox="{view}" style="max-width:{most}px">'
     return f"{start}{body}</svg>"
 
