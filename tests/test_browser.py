@@ -184,7 +184,7 @@ def axe_findings(page: Any) -> dict[str, list[str]]:
     for size, theme, rules in FORMS:
         page.set_viewport_size(size)
         in_theme(page, theme)
-        page.wait_for_timeout(250)  # colours change slowly
+        page.wait_for_timeout(450)  # colours change slowly, and the theme waits before it lets the tab key into wide boxes
         found[f"axe, {theme}, {size['width']}"] = page.evaluate("rules => checks.axeFinds(rules)", rules)
     return found
 
