@@ -93,7 +93,7 @@ class Run:
     @cached_property
     def setting(self) -> str:
         """What it has in common with runs that differ from it in the seed only, as a text."""
-        return json.dumps({**self.experiment, "seed": None, "data": self.data["digest"]}, sort_keys=True)
+        return f"{key(self.experiment, seed=False)} on {self.data['digest']}"
 
     @property
     def seed(self) -> int:

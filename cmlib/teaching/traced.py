@@ -354,9 +354,10 @@ def value_problems(
             found.checked["values computed on a page"] += 1
         else:
             yield f"{name} = {value} follows from none of the runs it names ({_some(record['runs'])}), nor is it in ON_PAGE"
+    options = {float(value) for run in named for value in run.experiment["options"].values() if is_number(value)}
     for literal in DECIMAL.findall(FIELD.sub("", record["text"])):
         places = len(literal.split(".")[1])
-        if literal.replace(",", "") in {f"{abs(one):.{places}f}" for one in plain}:
+        if literal.replace(",", "") in {f"{abs(one):.{places}f}" for one in plain | options}:
             found.checked["numbers in texts traced to runs"] += 1
         else:
             yield f"the number {literal} follows from none of the runs it names ({_some(record['runs'])})"
