@@ -22,8 +22,10 @@ BINARY = {".png", ".npz", ".parquet", ".ico", ".woff", ".woff2", ".pdf", ".gif",
 THIRD_PARTIES = {
     "ContinualAI/avalanche",
     "ContinualAI/continual-learning-baselines",
+    "dequelabs/axe-core",
     "jaryP/CentroidsMatching",
     "jaryP/ContinualAI",
+    "zloirock/core-js",
 }
 EXAMPLES = {"owner/name"}
 

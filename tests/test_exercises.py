@@ -106,8 +106,11 @@ def names_of(tree: ast.Module) -> Names:
 def read(node: ast.AST, found: Names) -> None:
     """Take in a node as Python runs it: what an assignment reads comes before what it writes."""
     if isinstance(node, SCOPES):
-        for part in [*getattr(node, "decorator_list", []), *getattr(node, "bases", [])]:
-            read(part, found)
+        arguments = getattr(node, "args", None)
+        defaults = [*arguments.defaults, *arguments.kw_defaults] if isinstance(arguments, ast.arguments) else []
+        for part in [*getattr(node, "decorator_list", []), *getattr(node, "bases", []), *defaults]:
+            if part is not None:
+                read(part, found)
         name = getattr(node, "name", "")
         found.later[name] = found.later.get(name, set()) | (loads(node) - stores(node))
         found.bound |= {name} - {""}
@@ -301,6 +304,7 @@ def test_an_unknown_solution_is_refused_in_one_line() -> None:
         (["%matplotlib", "a = 1", "lambda: a"], [1, 2]),
         (["a = 1", "b = 2", "def f():\n    return a\ndef g():\n    return b", "f()"], [0, 2, 3]),
         (["a = 1", "def f():\n    return a\nf()", "def g():\n    return f()", "g"], [0, 1, 2, 3]),
+        (["a = 1", "b = 2", "def f(a=a, *, b=b):\n    return a + b", "f"], [0, 1, 2, 3]),
     ],
 )
 def test_the_cells_are_found_that_define_what_a_cell_uses(sources: list[str], cells: list[int]) -> None:

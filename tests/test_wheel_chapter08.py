@@ -77,4 +77,4 @@ def test_chapter_8_shows_its_tables_from_the_wheel_alone(installed: Path, tmp_pa
     for method, scenario in (("cm", "til"), ("cm", "cil"), ("er", "cil")):
         title = {"cm": "CM", "er": "ER"}[method]
         assert f"| {title} | {committed_accuracy(method, scenario, 5):.1f} ± " in done.stdout.replace("\u00a0", " ")
-    assert "Verdict:" in done.stdout and "OK 8.3" in done.stdout
+    assert all(f"[solution 8.{k}]" in done.stdout for k in (1, 2, 3))  # shown only when they pass their checks

@@ -2,7 +2,8 @@
 
 The solutions are the Markdown files in the folder `solutions`. A block ```` ```python ```` is shown and run; one that begins with
 ```` ```python quiet ```` is run only. They run in a copy of the chapter's names, so that nothing of the reader's is overwritten,
-and the check of the exercise must say OK. What a block shows (its last expression, as in a notebook) is folded as well.
+and the check of the exercise must say OK. What a block shows (its last expression, as in a notebook, or a list of what to show) is
+folded as well.
 """
 
 from __future__ import annotations
@@ -69,7 +70,8 @@ def _run(text: str, number: str, namespace: Mapping[str, Any]) -> tuple[str, lis
     names, shown, printed = dict(namespace), [], io.StringIO()
     with contextlib.redirect_stdout(printed):
         for block in BLOCK.finditer(text):
-            shown += [value for value in _values(block[2], names, f"<solution {number}>") if value is not None]
+            for value in _values(block[2], names, f"<solution {number}>"):
+                shown += value if isinstance(value, list) else [] if value is None else [value]
     said = printed.getvalue().strip()
     passed = re.search(rf"^OK {re.escape(number)} \(\d+ tests\)$", said, re.MULTILINE)
     assert passed, f"the solution of {number} does not pass its check: {said or 'it printed nothing'}"
