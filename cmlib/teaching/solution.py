@@ -2,8 +2,7 @@
 
 The solutions are the Markdown files in the folder `solutions`. A block ```` ```python ```` is shown and run; one that begins with
 ```` ```python quiet ```` is run only. They run in a copy of the chapter's names, so that nothing of the reader's is overwritten,
-and the check of the exercise must say OK. What a block shows (its last expression, as in a notebook, or a list of what to show) is
-folded as well.
+and the check of the exercise must say OK. What a block shows is folded too: its last expression, as in a notebook, or a list.
 """
 
 from __future__ import annotations
