@@ -20,6 +20,7 @@ PLACE = re.compile(r"^(\S[^\n]*)\n: ([^\n]*(?:\n  [^\n]*)*)", re.MULTILINE)  # a
 SCRIPTS = ("search_words.js", "search.js")
 NAMES = (  # written by the theme and its extensions; each says another thing than what is there
     ('<summary aria-label="Toggle hidden content">', "<summary>"),
+    ('<summary><span class="toctree-toggle"', '<summary aria-label="pages of this chapter"><span class="toctree-toggle"'),
     ('<div role="list" class="citation-list">', '<div class="citation-list">'),  # its children are no list items
     (re.compile(r'(<button class="btn search-button-field[^>]*?) aria-label="Search"'), r"\1"),
     (re.compile(r'(<i class="theme-switch [^>]*?) +title="[^"]*"'), r"\1"),
