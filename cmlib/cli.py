@@ -511,9 +511,9 @@ def publish(
 
     form = chosen(form, as_json, "text", "json")
     check_results(target)
-    written, kept = ([str(path) for path in paths] for paths in publishing.publish(Path(source), Path(target), replace))
-    lines = [*written, *(f"kept: {path} (committed with another outcome; --replace puts this one there)" for path in kept)]
-    say("\n".join(lines), form, published=written, kept=kept)
+    written, kept = publishing.publish(Path(source), Path(target), replace)
+    said = "\n".join(publishing.lines(written, kept))
+    say(said, form, published=[str(path) for path in written], kept=[str(path) for path in kept])
 
 
 @command()

@@ -13,15 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+from test_book import PAGES, ROOT, SITE
 
 pytestmark = pytest.mark.browser
 
-ROOT = Path(__file__).resolve().parents[1]
-SITE = ROOT / "_build" / "html"
-TOC = yaml.safe_load((ROOT / "_toc.yml").read_text())
-CHAPTERS = [chapter for part in TOC["parts"] for chapter in part["chapters"]]
-PAGES = [TOC["root"], *(page["file"] for chapter in CHAPTERS for page in (chapter, *chapter.get("sections", [])))]
 PHONE = {"width": 390, "height": 844}
 DESK = {"width": 1400, "height": 900}
 

@@ -24,6 +24,7 @@ from cmlib.errors import check_name
 from cmlib.experiment import Experiment, key
 from cmlib.methods import METHODS
 from cmlib.reproduction import grids, render, sweep
+from cmlib.reproduction.paper import gaps
 from cmlib.reproduction.render import NOT_RUN
 from cmlib.reproduction.sweep import Report
 from cmlib.reproduction.tables import Found
@@ -299,12 +300,6 @@ def _row(one: Outcome, basis: Outcome) -> Row:
         usual_bwt=Values.of([run.bwt_final for run in one.default]),
         usual_gap=None if itself else Values.of(gaps(basis.default, one.default)),
     )
-
-
-def gaps(first: Iterable[Run], second: Iterable[Run]) -> list[float]:
-    """Accuracy of the first minus that of the second for each seed that both have."""
-    theirs = {run.seed: run.accuracy for run in second}
-    return [run.accuracy - theirs[run.seed] for run in first if run.seed in theirs]
 
 
 # -- printing ------------------------------------------------------------------------------------------------------------

@@ -13,8 +13,7 @@ from pathlib import Path
 
 from cmlib.checkpoint import Checkpoint
 from cmlib.errors import OptionError, StoreError
-from cmlib.reproduction import render
-from cmlib.reproduction.publish import publish
+from cmlib.reproduction import publish, render
 from cmlib.store import Run, Store, write_atomically
 
 LIMIT = 15.0  # MiB of an archive
@@ -153,12 +152,13 @@ def unpack(archive: Path, store: Path, results: Path) -> list[str]:
         checkpoints = {path.relative_to(folder): _position(path) for path in sorted(folder.rglob("seed*.ckpt"))}
         if not runs and not checkpoints and not (folder / SUMMARY).is_file():
             raise StoreError(f"{archive} holds neither runs nor checkpoints: `cmlib pack` did not write it")
-        put = [str(path) for path in _publish(folder, results)] if runs else []
+        written, kept = _publish(folder, results) if runs else ([], [])
+        put = publish.lines(written, kept)
         wanted = [place for place, where in checkpoints.items() if _is_wanted(place, where, store, results)]
         for place in wanted:
             write_atomically(store / place, (folder / place).read_bytes())
         put += [str(store / place) for place in wanted]
-    return [*put, f"{runs} runs, {len(wanted)} of {len(checkpoints)} checkpoints put in place"]
+    return [*put, f"{len(written)} runs, {len(wanted)} of {len(checkpoints)} checkpoints put in place"]
 
 
 def _extract(archive: Path, folder: Path) -> None:
@@ -172,10 +172,10 @@ def _extract(archive: Path, folder: Path) -> None:
         raise StoreError(f"{archive} is no archive of `cmlib pack`, or damaged ({error.__class__.__name__})") from None
 
 
-def _publish(folder: Path, results: Path) -> list[Path]:
+def _publish(folder: Path, results: Path) -> tuple[list[Path], list[Path]]:
     """As `cmlib publish`; errors name places in the archive."""
     try:
-        return publish(folder, results)[0]
+        return publish.publish(folder, results)
     except StoreError as error:
         raise StoreError(f"nothing was put in place: {str(error).replace(f'{folder}{os.sep}', '')}") from None
 

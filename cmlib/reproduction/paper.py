@@ -218,6 +218,12 @@ def median_run(runs: Iterable[Run]) -> Run:
     return done[(len(done) - 1) // 2]
 
 
+def gaps(first: Iterable[Run], second: Iterable[Run]) -> list[float]:
+    """Accuracy of the first minus that of the second for each seed that both have."""
+    theirs = {run.seed: run.accuracy for run in second}
+    return [run.accuracy - theirs[run.seed] for run in first if run.seed in theirs]
+
+
 def runs_like(store: Store, experiment: Experiment) -> list[Run]:
     """All finished runs of an experiment in a store, whatever their seed."""
     return finished(store.find(experiment, any_seed=True))

@@ -31,6 +31,12 @@ def publish(source: Path, target: Path, replace: bool = False) -> tuple[list[Pat
     return [place for place in places if place not in kept], kept
 
 
+def lines(written: list[Path], kept: list[Path]) -> list[str]:
+    """What `publish` did, a line a run."""
+    left = (f"kept: {place} (committed with another outcome; `cmlib publish --replace` puts this one there)" for place in kept)
+    return [*map(str, written), *left]
+
+
 def _differs(path: Path, place: Path, store: Store) -> bool:
     """Whether a run is committed there already that came to other accuracies."""
     return place.is_file() and store.read(place).R != store.read(path).R

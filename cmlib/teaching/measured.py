@@ -20,6 +20,7 @@ from cmlib.engine import load_or_run
 from cmlib.experiment import Experiment
 from cmlib.methods import METHODS
 from cmlib.plots.style import accuracy_colours
+from cmlib.reproduction import paper
 from cmlib.reproduction.paper import finished
 from cmlib.store import Run, Store, committed, default_folder
 from cmlib.teaching.page import say
@@ -106,8 +107,7 @@ class Measured:
 
 def gaps(first: Sequence[Run], second: Sequence[Run]) -> NDArray[np.float64]:
     """Differences in accuracy, seed by seed, where both finished."""
-    a, b = ({run.seed: run.accuracy for run in finished(found)} for found in (first, second))
-    return np.array([a[seed] - b[seed] for seed in sorted(a.keys() & b.keys())])
+    return np.array(paper.gaps(finished(first), finished(second)))
 
 
 def mean_sd(name: str, values: Sequence[float]) -> tuple[str, dict[str, float]]:

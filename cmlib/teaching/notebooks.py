@@ -107,8 +107,7 @@ def chapters(names: Sequence[str] = (), folder: Path | None = None) -> list[Path
 
 def is_chapter(path: Path) -> bool:
     """Whether a notebook is a chapter: its title begins with its number, as in ``# 7 The baselines``. Else a page of one."""
-    first = next((cell.source for cell in read(path).cells if cell.cell_type == "markdown"), "")
-    return first.startswith(f"# {int(path.name[:2])} ")
+    return lint.title(read(path)).startswith(f"# {int(path.name[:2])} ")
 
 
 def _named(name: str, found: Sequence[Path]) -> list[Path]:

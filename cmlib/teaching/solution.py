@@ -19,7 +19,6 @@ from cmlib.errors import OptionError, nearest
 
 BLOCK = re.compile(r"^```python( quiet)?\n(.*?)^```\n?", re.MULTILINE | re.DOTALL)
 FOLDED = re.compile(r"<details[^>]*><summary>[^<]*</summary>(\n\n|)(.*)\1</details>", re.DOTALL)
-FIGURE_TYPES = ("text/html", "image/svg+xml")
 
 
 class Folded:

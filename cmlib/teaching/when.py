@@ -13,7 +13,8 @@ from typing import Any
 
 from cmlib.experiment import Experiment
 from cmlib.reproduction import costs, fair
-from cmlib.reproduction.fair import Outcome, gaps
+from cmlib.reproduction.fair import Outcome
+from cmlib.reproduction.paper import gaps
 from cmlib.store import Run, Store, committed
 from cmlib.teaching.page import _Output, say
 
