@@ -17,6 +17,7 @@ from typing import Any
 
 from cmlib.errors import DataError, check_name, nearest
 from cmlib.experiment import FIELDS, Experiment, key
+from cmlib.methods import METHODS
 from cmlib.profiles import PROFILES
 
 FOLDER = Path(__file__).with_name("grids")
@@ -167,13 +168,21 @@ def _cells(row: Mapping[str, Any], dataset: str, profile: str) -> list[Cell]:
     fixed = row.get("options", {}).get(profile, {})
     axes = [[(axis["option"], ours, printed) for ours, printed in _pairs(axis, profile)] for axis in row.get("axes", ())]
     cells = []
-    for method, kinds, place in product(row["methods"], scenarios, list(product(*axes))):
+    for method, kinds, place in product(_methods(row), scenarios, list(product(*axes))):
+        if method in METHODS and METHODS[method].own and not set(kinds) <= set(METHODS[method].scenarios):
+            continue
         options = {**fixed, **{name: ours for name, ours, _ in place}}
         for name in set(FIELDS) & options.keys():
             raise ValueError(f"{name} is no option")
         printed = _variant({name: value for name, _, value in place if value is not None})
         cells.append(Cell(dataset, kinds, method, options, _variant(options), printed, bool(row.get("also"))))
     return cells
+
+
+def _methods(row: Mapping[str, Any]) -> list[str]:
+    """The methods of a block of rows; `own` stands for all of a reader's own."""
+    found = [name for name, method in METHODS.items() if method.own]
+    return [name for method in row["methods"] for name in (found if method == "own" else [method])]
 
 
 def _pairs(axis: Mapping[str, Any], profile: str) -> list[tuple[Any, Any]]:
