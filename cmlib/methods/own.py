@@ -51,6 +51,8 @@ def load() -> None:
 def files() -> list[Path]:
     """The reader's own files; none where the folder is absent or CMLIB_METHODS is empty."""
     named = os.environ.get("CMLIB_METHODS")
+    if named == "":
+        return []
     place = Path(FOLDER if named is None else named)
     if place.is_file():
         return [place]
