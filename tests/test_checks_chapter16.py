@@ -99,7 +99,7 @@ WRONG: dict[str, list[tuple[Callable[..., Any], str]]] = {
         (lambda p, K: p / 0, "your answer raised ZeroDivisionError"),
     ],
     "16_2": [
-        (lambda method: unsaved(method, whole=False), "table can be found in the state, so nothing of it would be lost"),
+        (lambda method: unsaved(method, whole=False), "column can be found in the state, so nothing of it would be lost"),
         (lambda method: unsaved(method, sort=False), "the list should be ['ant', 'zebra'], got ['zebra', 'ant']"),
         (lambda method: unsaved(method, every=True), "mixed would be lost, and is not in your list"),
         (by_value, "column and table can be found in the state"),
