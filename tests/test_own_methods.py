@@ -191,7 +191,7 @@ def test_those_of_the_paper_are_not_a_readers_own() -> None:
         ("import nowhere_at_all\n", "cannot be loaded: ModuleNotFoundError in line 1: No module named"),
         (PLAIN.format(name="cm", default=1), "there is a method 'cm' already, in cmlib.methods.cm_readings; choose another name"),
         (PLAIN.format(name="My Method", default=1), "'My Method' cannot be the name of a method; allowed: small letters"),
-        (PLAIN.format(name="own", default=1), "'own' cannot be the name of a method"),
+        (PLAIN.format(name="others", default=1), "'others' cannot be the name of a method"),
         ('import cmlib as cm\n\n@cm.register("x")\nclass X:\n    pass\n', "'x' is no method: its class must have cm.Method"),
         (PLAIN.format(name="x", default=1).replace('"cil"', '"dil"'), "unknown scenario 'dil'; allowed: til, cil"),
     ],

@@ -105,6 +105,7 @@ NORM_OPTIONS = {
     ),
 }
 METHODS: dict[str, type[Method]] = {}
+OTHERS = "others"  # what a grid writes for the methods that it does not name; so it is no method's name
 
 
 def register(name: str) -> Callable[[type[Method]], type[Method]]:
@@ -130,7 +131,7 @@ def _join(name: str, cls: type[Method]) -> None:
     """Check a method of a reader's own, and fill in what it leaves out."""
     if not (isinstance(cls, type) and issubclass(cls, Method)):
         raise OptionError(f"'{name}' is no method: its class must have cm.Method, or a method, as its parent")
-    if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or name == "own":
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or name == OTHERS:
         raise OptionError(f"'{name}' cannot be the name of a method; allowed: small letters, digits and _, as in my_method")
     other = METHODS.get(name)
     if other is not None and (not other.own or len({"__main__", cls.__module__, other.__module__}) == 3):
