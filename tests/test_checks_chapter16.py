@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from answers import not_written
 from answers import said as line_of
+from chapter16 import file_of_the_page
 
 import cmlib as cm
 from cmlib.methods import METHODS, own
 from cmlib.methods.cope import class_means
-
-PAGE = Path(__file__).resolve().parents[1] / "book" / "16_your_own_method.ipynb"
-
-
-def file_of_the_page() -> str:
-    """What the page puts into `cosine_cm.py`: its cells that say so."""
-    cells = ["".join(cell["source"]) for cell in json.loads(PAGE.read_text(encoding="utf-8"))["cells"]]
-    return "\n\n\n".join(cell for cell in cells if cell.startswith("# cosine_cm.py, part ")) + "\n"
 
 
 @pytest.fixture(scope="module")

@@ -79,7 +79,10 @@ FILES = (
     "fair",
     "memory_figures",
 )
-WHOLE = "file_is_in_double or runs_of_one_seed or known_tasks_take or declares_what or those_of_the_paper or has_a_model or tune_every_pair or letter_is_explained"
+WHOLE = (  # tests that look at all methods at once
+    "file_is_in_double or runs_of_one_seed or known_tasks_take or declares_what or those_of_the_paper or has_a_model "
+    "or tune_every_pair or letter_is_explained"
+)
 
 
 @pytest.fixture(scope="module")

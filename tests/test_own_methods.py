@@ -10,7 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import chapter16
+import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 import cmlib as cm
 from cmlib import cli
@@ -177,6 +180,34 @@ def test_those_of_the_paper_are_not_a_readers_own() -> None:
     assert not any(method.own for method in METHODS.values())
     assert {cell.method for cell in grids.load("table1").cells("digits")} == {method for method, _ in paper.cells()}
     assert tables.table(1, "smoke", []).rows
+
+
+# -- the method of chapter 16 ----------------------------------------------------------------------------------------------------
+
+
+def test_the_pages_method_with_no_other_file_touched(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In the list, in a run, in table 1 and in the chapter's plot."""
+    (folder / "cosine_cm.py").write_text(chapter16.file_of_the_page(), encoding="utf-8")
+    assert "cosine_cm   cil       Match centroids by angle, in one space for all tasks" in said(capsys, "methods")[1]
+    run = ("run", "--method", "cosine_cm", "--scenario", "cil", "--profile", "smoke", "--json")
+    found = json.loads(said(capsys, *run)[1])
+    lines = [line for line in said(capsys, "table", "1", "--profile", "smoke")[1].splitlines() if "cosine CM" in line]
+    assert len(lines) == 3 and f"{found['accuracy']:.2f}" in lines[0]
+    names: dict[str, Any] = {"cm": cm, "tables": tables, "np": np, "Figure": Figure}
+    names |= {"dataset": "digits", "profile": "smoke", "seeds": 1}
+    exec(chapter16.drawing(), names)
+    (axis,) = names["fig"].axes
+    assert "cosine CM" in [label.get_text() for label in axis.get_yticklabels()]
+    assert [path.name for path in folder.iterdir() if path.suffix] == ["cosine_cm.py"]
+
+
+@pytest.mark.engines
+def test_the_pages_method_through_both_engines(folder: Path, few_digits: Any) -> None:
+    pytest.importorskip("avalanche")
+    (folder / "cosine_cm.py").write_text(chapter16.file_of_the_page(), encoding="utf-8")
+    experiment = cm.Experiment("digits", "cil", "cosine_cm", **SMOKE)
+    plain, other = (cm.run(experiment.but(engine=one), few_digits, progress=False) for one in ("cmlib", "avalanche"))
+    assert plain.R == other.R and plain.retained == other.retained
 
 
 # -- errors for people ---------------------------------------------------------------------------------------------------------
