@@ -31,7 +31,7 @@ def test_five_hooks_are_what_the_parent_calls_so() -> None:
     hooks = re.findall(r'"(\w+)"', cell.splitlines()[0])
     assert hooks == ["begin_task", "loss", "end_task", "scores", "retained"]
     assert all(name in vars(Method) for name in (*hooks, "batches", "step"))
-    assert all(f"| `{name}(" in words("16_your_own_method") for name in hooks)
+    assert all(f"| `{name}` |" in words("16_your_own_method") for name in hooks)
 
 
 def test_how_sure_an_angle_can_be() -> None:

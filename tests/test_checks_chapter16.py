@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -142,7 +143,11 @@ def following(base: Any, slip: str = "") -> Any:
                 goal = mu * c + (1 - mu) * means if slip != "jumps" else means
                 goal = torch.nn.functional.normalize(goal, dim=1) if slip == "length" else goal
                 c.copy_(torch.where(here & ~new, goal, c))
-            drift = 0.0 if slip == "no drift" or not task.index else self.option["lam"] * self.turned(x, e)
+            drift = (
+                0.0
+                if slip == "no drift" or not task.index
+                else self.option["lam"] * sys.modules[base.__module__].turned(self, x, e)
+            )
             return loss + drift
 
         def end_task(self, task: Any) -> None:

@@ -70,7 +70,7 @@ class _Strategy:
 
     def __init__(self, plugin: Any) -> None:
         torch.manual_seed(0)
-        self.model = nn.Module()
+        self.model: Any = nn.Module()
         self.model.backbone = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Dropout(0.0))
         self.model.head = nn.Linear(4, 2)
         self.clock = SimpleNamespace(train_exp_counter=0)
@@ -78,7 +78,7 @@ class _Strategy:
 
     def train(self) -> None:
         """An experience of two epochs with two steps each, as Avalanche calls its plugins."""
-        model: Any = self.model
+        model = self.model
         self._call("before_training_exp")
         optimizer = torch.optim.SGD(model.parameters(), 0.1, 0.9)
         for _ in range(2):
@@ -130,5 +130,5 @@ def ch18_3(answer: Any, test: Test) -> None:
     if callable(answer):
         fresh = _Strategy(answer())
         fresh.train()
-        learned = all(one.requires_grad for one in fresh.model.backbone.parameters())  # type: ignore[union-attr]
+        learned = all(one.requires_grad for one in fresh.model.backbone.parameters())
         test.true(learned, "after the first experience alone the backbone must still be free to learn")
