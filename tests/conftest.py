@@ -56,6 +56,15 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(autouse=True)
+def the_papers_methods_alone() -> Iterator[None]:
+    """A method that a test registers, as a chapter's cells do, is gone when the test ends."""
+    yield
+    registry = sys.modules.get("cmlib.methods.base")
+    for name in [name for name, method in registry.METHODS.items() if method.own] if registry else []:
+        del registry.METHODS[name]
+
+
+@pytest.fixture(autouse=True)
 def second_try(request: pytest.FixtureRequest) -> None:
     """Tests of wrong answers begin at the second try, whose line has the hint too."""
     if request.path.name.startswith("test_checks_chapter"):

@@ -71,7 +71,7 @@ def load_file(path: Path) -> list[str]:
     except (OSError, UnicodeDecodeError) as error:
         raise OptionError(f"cannot read the method {path}: {getattr(error, 'strerror', None) or 'it is no text'}") from None
     module = f"{FOLDER}.{path.stem}"
-    if _texts.get(where) != text:
+    if _texts.get(where) != text or not _names(module):
         for name in _names(module):  # an older text of the same file
             del METHODS[name]
         _run(path, module)
