@@ -4,27 +4,20 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from answers import not_written
 from answers import said as line_of
-from chapter16 import file_of_the_page
+from chapter16 import cosine_cm
 
 import cmlib as cm
-from cmlib.methods import METHODS, own
+from cmlib.methods import METHODS
 from cmlib.methods.cope import class_means
 
-
-@pytest.fixture(scope="module")
-def CosineCM(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    path = tmp_path_factory.mktemp("cmlib_methods") / "cosine_cm.py"
-    path.write_text(file_of_the_page(), encoding="utf-8")
-    own.load_file(path)
-    yield METHODS["cosine_cm"]
-    METHODS.pop("cosine_cm", None)
+CosineCM = cosine_cm()
 
 
 def said(capsys: pytest.CaptureFixture[str], exercise: str, answer: Any) -> str:
@@ -73,48 +66,6 @@ def buffers_too(method: Any) -> list[str]:
     return sorted(name for name, tensors in parts if any(one.untyped_storage().data_ptr() not in saved for one in tensors))
 
 
-def test_right_answers(capsys: pytest.CaptureFixture[str]) -> None:
-    for right in (scale_for, lambda p, K: round(scale_for(p, K), 2), lambda p, K: torch.tensor(scale_for(p, K))):
-        assert said(capsys, "16_1", right).startswith("OK 16.1 (")
-    assert said(capsys, "16_2", unsaved).startswith("OK 16.2 (")
-
-
-WRONG: dict[str, list[tuple[Callable[..., Any], str]]] = {
-    "16_1": [
-        (lambda p, K: math.log(p * K / (1 - p)), "the class itself was counted among the others"),
-        (lambda p, K: math.log10(p * (K - 1) / (1 - p)), "a logarithm to the base ten"),
-        (lambda p, K: scale_for(p, K) / 2, "at right angles, not opposite"),
-        (lambda p, K: math.log(p / (1 - p)), "the other classes were forgotten"),
-        (lambda p, K: math.log(p * (K - 1)), "the others' share is 1 - p"),
-        (lambda p, K: math.exp(scale_for(p, K)), "the scale for p = 0.9 and K = 2 should be 2.197, got 9"),
-        (lambda p, K: f"{scale_for(p, K)}", "must be a number, got str"),
-        (lambda p, K: p / 0, "your answer raised ZeroDivisionError"),
-    ],
-    "16_2": [
-        (lambda method: unsaved(method, whole=False), "column can be found in the state, so nothing of it would be lost"),
-        (lambda method: unsaved(method, sort=False), "the list should be ['ant', 'zebra'], got ['zebra', 'ant']"),
-        (lambda method: unsaved(method, every=True), "mixed would be lost, and is not in your list"),
-        (by_value, "column and table can be found in the state"),
-        (parameters_only, "exemplars can be found in the state"),
-        (buffers_too, "hidden would be lost, and is not in your list"),
-        (lambda method: tuple(unsaved(method)), "a sorted list of names is wanted, got tuple"),
-        (lambda method: [], "centroids would be lost"),
-        (lambda method: method.nowhere, "your answer raised AttributeError"),
-    ],
-}
-HINTS = {"16_1": "Hint: p = exp(s)", "16_2": "Hint: collect untyped_storage()", "16_3": "Hint: in loss"}
-
-
-@pytest.mark.parametrize(("exercise", "answer", "words"), [(one, *pair) for one, pairs in WRONG.items() for pair in pairs])
-def test_wrong_answers(capsys: pytest.CaptureFixture[str], exercise: str, answer: Any, words: str) -> None:
-    line = said(capsys, exercise, answer)
-    assert line.startswith(f"Not yet {exercise[:2]}.{exercise[3]}: ")
-    assert words in line and HINTS[exercise] in line
-
-
-# -- 16.3: a method ------------------------------------------------------------------------------------------------------------
-
-
 def following(base: Any, slip: str = "") -> Any:
     """The right answer to 16.3; `slip` plants a mistake."""
 
@@ -159,19 +110,6 @@ def following(base: Any, slip: str = "") -> Any:
     return Following
 
 
-def test_a_method_that_is_not_written(capsys: pytest.CaptureFixture[str], CosineCM: Any) -> None:
-    stub = type("Stub", (following(CosineCM),), {"loss": not_written})
-    assert said(capsys, "16_3", stub) == "16.3: not started"
-    assert said(capsys, "16_3", None) == "16.3: not started"
-    assert "the answer must be a class with CosineCM as its parent" in said(capsys, "16_3", METHODS["naive"])
-    assert "the class has no option 'keep'" in said(capsys, "16_3", type("Bare", (CosineCM,), {}))
-
-
-def test_a_method_that_follows(capsys: pytest.CaptureFixture[str], CosineCM: Any) -> None:
-    line = said(capsys, "16_3", following(CosineCM))
-    assert line.startswith("OK 16.3 (") and int(line.split("(")[1].split()[0]) > 20
-
-
 SLIPS = {
     "changed places": "they changed places",
     "no exemplars": "an exemplar of task 1 must move the centroid of its class too",
@@ -189,7 +127,57 @@ SLIPS = {
 }
 
 
-@pytest.mark.parametrize(("slip", "words"), SLIPS.items())
-def test_a_method_with_a_mistake(capsys: pytest.CaptureFixture[str], CosineCM: Any, slip: str, words: str) -> None:
-    line = said(capsys, "16_3", following(CosineCM, slip))
-    assert words in line and HINTS["16_3"] in line
+def test_right_answers(capsys: pytest.CaptureFixture[str]) -> None:
+    for right in (scale_for, lambda p, K: round(scale_for(p, K), 2), lambda p, K: torch.tensor(scale_for(p, K))):
+        assert said(capsys, "16_1", right).startswith("OK 16.1 (")
+    assert said(capsys, "16_2", unsaved).startswith("OK 16.2 (")
+
+
+WRONG: dict[str, list[tuple[Callable[..., Any], str]]] = {
+    "16_1": [
+        (lambda p, K: math.log(p * K / (1 - p)), "the class itself was counted among the others"),
+        (lambda p, K: math.log10(p * (K - 1) / (1 - p)), "a logarithm to the base ten"),
+        (lambda p, K: scale_for(p, K) / 2, "at right angles, not opposite"),
+        (lambda p, K: math.log(p / (1 - p)), "the other classes were forgotten"),
+        (lambda p, K: math.log(p * (K - 1)), "the others' share is 1 - p"),
+        (lambda p, K: math.exp(scale_for(p, K)), "the scale for p = 0.9 and K = 2 should be 2.197, got 9"),
+        (lambda p, K: f"{scale_for(p, K)}", "must be a number, got str"),
+        (lambda p, K: p / 0, "your answer raised ZeroDivisionError"),
+    ],
+    "16_2": [
+        (lambda method: unsaved(method, whole=False), "column can be found in the state, so nothing of it would be lost"),
+        (lambda method: unsaved(method, sort=False), "the list should be ['ant', 'zebra'], got ['zebra', 'ant']"),
+        (lambda method: unsaved(method, every=True), "mixed would be lost, and is not in your list"),
+        (by_value, "column and table can be found in the state"),
+        (parameters_only, "exemplars can be found in the state"),
+        (buffers_too, "hidden would be lost, and is not in your list"),
+        (lambda method: tuple(unsaved(method)), "a sorted list of names is wanted, got tuple"),
+        (lambda method: [], "centroids would be lost"),
+        (lambda method: method.nowhere, "your answer raised AttributeError"),
+    ],
+    "16_3": [
+        *((following(CosineCM, slip), words) for slip, words in SLIPS.items()),
+        (METHODS["naive"], "the answer must be a class with CosineCM as its parent"),
+        (5, "the answer must be a class with CosineCM as its parent"),
+        (type("Bare", (CosineCM,), {}), "the class has no option 'keep'"),
+    ],
+}
+HINTS = {"16_1": "Hint: p = exp(s)", "16_2": "Hint: collect untyped_storage()", "16_3": "Hint: in loss"}
+
+
+@pytest.mark.parametrize(("exercise", "answer", "words"), [(one, *pair) for one, pairs in WRONG.items() for pair in pairs])
+def test_wrong_answers(capsys: pytest.CaptureFixture[str], exercise: str, answer: Any, words: str) -> None:
+    line = said(capsys, exercise, answer)
+    assert line.startswith(f"Not yet {exercise[:2]}.{exercise[3]}: ")
+    assert words in line and HINTS[exercise] in line
+
+
+def test_a_method_that_is_not_written(capsys: pytest.CaptureFixture[str]) -> None:
+    stub = type("Stub", (following(CosineCM),), {"loss": not_written})
+    assert said(capsys, "16_3", stub) == "16.3: not started"
+    assert said(capsys, "16_3", None) == "16.3: not started"
+
+
+def test_a_method_that_follows(capsys: pytest.CaptureFixture[str]) -> None:
+    line = said(capsys, "16_3", following(CosineCM))
+    assert line.startswith("OK 16.3 (") and int(line.split("(")[1].split()[0]) > 20
