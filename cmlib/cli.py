@@ -77,10 +77,14 @@ class Command(TyperCommand):
         return rest
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command, unless the folder with the data is none."""
+        """Run the command, with the reader's own methods, unless the folder with the data is none."""
         root = ctx.params.get("data_root")
         if root is not None and not Path(root).is_dir():
             raise OptionError(f"--data-root {root} is no folder; name the one that holds the data sets, as in DIR/cifar10/")
+        if not self.hidden:  # those make the book's pages
+            from cmlib.methods import own
+
+            own.load()
         return super().invoke(ctx)
 
 
@@ -163,7 +167,7 @@ def parse_settings(settings: list[str]) -> dict[str, str]:
 def run(
     dataset: Annotated[str, typer.Option(help="digits, cifar10, cifar100, tiny-imagenet, or a folder of images.")] = "digits",
     scenario: Annotated[str, typer.Option(help="til (task known at test time) or cil.")] = "til",
-    method: Annotated[str, typer.Option(help="A method of `cmlib methods`.")] = "cm",
+    method: Annotated[str, typer.Option(help="A method of `cmlib methods`, or a file with one of your own.")] = "cm",
     seed: Annotated[str, typer.Option(help="A whole number; 0: classes in natural order.")] = "0",
     profile: Annotated[str | None, typer.Option(help="smoke, digits, mini or paper.")] = None,
     preset: Annotated[str, typer.Option(help="default; text: the paper's to the letter; july22, head: its code.")] = "default",
@@ -232,7 +236,7 @@ def _describe(made: Any) -> str:
 
 @command()
 def methods(form: Form = None, as_json: AsJson = False) -> None:
-    """List the methods: scenarios, source, options with their defaults."""
+    """List the methods: scenarios, source, options with their defaults; your own too (files in ./cmlib_methods)."""
     from cmlib.experiment import COMMON
     from cmlib.methods import METHODS
 

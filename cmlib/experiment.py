@@ -15,7 +15,7 @@ import torch
 from cmlib import datasets
 from cmlib.datasets import ARRAYS, ImageData, Named, named
 from cmlib.errors import OptionError, check_name, nearest
-from cmlib.methods import METHODS
+from cmlib.methods import METHODS, own
 from cmlib.methods.base import Method, Option
 from cmlib.nets import BATCH_NORMS, HEADS
 from cmlib.profiles import PRESETS, PROFILES, preset_options, profile_options
@@ -46,6 +46,7 @@ class Experiment:
     profile: where unsaid options come from (`smoke`, `digits`, `mini`, `paper`; default `digits` for digits, else `paper`).
     engine: `cmlib`, or `avalanche`: the same experiment through the Avalanche library. preset: options that belong together,
     over the profile's: `default`; `text`, the paper's text to the letter; `july22` and `head`, two states of its released code.
+    method: a method's name, or a file that registers one (`methods.own`).
     dataset: a data set's name, which wins over a folder of that name, or a folder of images. As an attribute it is the name that
     enters ids and files; `source` is what `datasets.load` takes, a folder's full path, which enters none.
     Options are given by name and read as attributes: `Experiment(lam=0.5).lam`. OptionError for an unknown name, a wrong
@@ -74,7 +75,7 @@ class Experiment:
         **options: Any,
     ) -> None:
         where = named(dataset)
-        check_name("method", method, METHODS)
+        method = own.known(method)
         check_name("scenario", scenario, KINDS)
         cls = METHODS[method]
         if scenario not in cls.scenarios:
@@ -130,7 +131,7 @@ class Experiment:
         fields = self._fields()
         if "dataset" in changes and "profile" not in changes:
             fields["profile"] = None
-        known = allowed_options(METHODS[check_name("method", changes.get("method", self.method), METHODS)])
+        known = allowed_options(METHODS[own.known(changes.get("method", self.method))])
         given = {name: value for name, value in self.given.items() if name in known}
         return Experiment(**{**fields, **given, **changes})
 

@@ -29,6 +29,7 @@ os.environ["TQDM_DISABLE"] = "1"
 _FOLDER = Path(tempfile.mkdtemp(prefix="cmlib-tests-"))
 os.environ["CMLIB_STORE"] = str(_FOLDER / "runs")
 os.environ["CMLIB_CACHE"] = str(_FOLDER / "cache")
+os.environ["CMLIB_METHODS"] = ""  # whatever lies in cmlib_methods here
 
 # A shell that starts the tests in the background lets them ignore Ctrl-C, and every program that a test starts would too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -52,6 +53,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(int(THREADS))
+
+
+@pytest.fixture(autouse=True)
+def the_papers_methods_alone() -> Iterator[None]:
+    """A method that a test registers, as a chapter's cells do, is gone when the test ends."""
+    yield
+    registry = sys.modules.get("cmlib.methods.base")
+    for name in [name for name, method in registry.METHODS.items() if method.own] if registry else []:
+        del registry.METHODS[name]
 
 
 @pytest.fixture(autouse=True)

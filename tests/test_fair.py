@@ -8,7 +8,7 @@ from handmade import completed
 from tiny import tiny_nets
 
 import cmlib as cm
-from cmlib import cli
+from cmlib import cli, footprint
 from cmlib.datasets import KNOWN
 from cmlib.experiment import key
 from cmlib.methods import METHODS
@@ -65,7 +65,9 @@ def test_every_method_has_as_many_settings_all_of_them_different_and_the_profile
 
 def test_digits_tune_every_pair_and_mini_those_that_matter():
     digits, mini = fair.searches("digits"), fair.searches("mini")
-    assert {(one.method, one.scenario) for one in digits} == set(cm.paper.cells())
+    assert {(one.method, one.scenario) for one in digits} == {
+        cell for cell in cm.paper.cells() if cell[0] in {*footprint.ORDER, "cm"}
+    }
     assert all((len(one.settings), len(one.choose), len(one.test)) == (12, 3, 5) for one in digits)
     assert {one.method for one in mini} == {"er", "ssil", "gem", "cm"}
     assert all((len(one.settings), len(one.choose), len(one.test)) == (4, 1, 3) for one in mini)

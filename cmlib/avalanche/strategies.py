@@ -230,7 +230,8 @@ class MethodStrategy(_OwnNames, SupervisedTemplate):
         assert self.task is not None and self.labels is not None
         self._own_loss = self.method.loss(self.mb_x, self.labels.ours(self.mb_y, self.mb_task_id), self.task)
         first = self.task.classes.start if self.kind == "til" else 0
-        assert self.method.batch_scores is not None
+        if self.method.batch_scores is None:
+            raise OptionError(f"{self.method_name} keeps no scores of a batch: take self.cross_entropy, or set self.batch_scores")
         return self.labels.spread(self.method.batch_scores, first, self.labels.columns)
 
     def criterion(self) -> Tensor:

@@ -1,6 +1,6 @@
-"""Every method of the paper, one file each; importing this package registers them all."""
+"""Every method of the paper, one file each; importing this package registers them all. `own` finds those of a reader."""
 
-from cmlib.methods import cm, cm_readings, cope, cumulative, emr, er, ewc, gem, naive, oewc, ssil
+from cmlib.methods import cm, cm_readings, cope, cumulative, emr, er, ewc, gem, naive, oewc, own, ssil
 from cmlib.methods.base import METHODS, Method, Option, register
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "gem",
     "naive",
     "oewc",
+    "own",
     "register",
     "ssil",
 ]

@@ -14,7 +14,11 @@ by calling `begin_task` for each task so far and loading the state over it. Chap
 from __future__ import annotations
 
 import copy
+import inspect
 import math
+import re
+import sys
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -101,17 +105,58 @@ NORM_OPTIONS = {
     ),
 }
 METHODS: dict[str, type[Method]] = {}
+OTHERS = "others"  # what a grid writes for the methods that it does not name; so it is no method's name
 
 
 def register(name: str) -> Callable[[type[Method]], type[Method]]:
-    """Make a method known by its name, to `Experiment`, to the command line and to the tests."""
+    """Make a method known by its name, to `Experiment`, to the command line and to the tests.
+
+    A method outside cmlib needs no more than this: its title is its name, its summary the first line of its docstring, and
+    without a `revision` of its own it gets one from its source, so that a changed method never finds the runs of the old one.
+    OptionError for a name that is taken or has other signs than small letters, digits and _, and for what is no method.
+    """
 
     def add(cls: type[Method]) -> type[Method]:
+        cls.own = not cls.__module__.startswith("cmlib.")
+        if cls.own:
+            _join(name, cls)
         cls.name = name
         METHODS[name] = cls
         return cls
 
     return add
+
+
+def _join(name: str, cls: type[Method]) -> None:
+    """Check a method of a reader's own, and fill in what it leaves out."""
+    if not (isinstance(cls, type) and issubclass(cls, Method)):
+        raise OptionError(f"'{name}' is no method: its class must have cm.Method, or a method, as its parent")
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or name == OTHERS:
+        raise OptionError(f"'{name}' cannot be the name of a method; allowed: small letters, digits and _, as in my_method")
+    other = METHODS.get(name)
+    if other is not None and (not other.own or len({"__main__", cls.__module__, other.__module__}) == 3):
+        raise OptionError(f"there is a method '{name}' already, in {other.__module__}; choose another name")
+    for one in cls.scenarios:
+        check_name("scenario", one, formulas.BOTH)
+    cls.title = vars(cls).get("title") or name
+    cls.summary = vars(cls).get("summary") or (cls.__doc__ or "no description").strip().splitlines()[0].rstrip(".")
+    cls.source = vars(cls).get("source") or "your own"
+    cls.keeps, cls.paper_memory = (vars(cls).get(part, {}) for part in ("keeps", "paper_memory"))  # not those of a parent
+    if "revision" not in vars(cls):
+        cls.revision = _revision(cls)
+
+
+def _revision(cls: type[Method]) -> int:
+    """A number that changes with the source: of the whole file; in a notebook of the hooks, also of parents written there."""
+    module = sys.modules.get(cls.__module__)
+    family = [kind for kind in cls.__mro__ if issubclass(kind, Method) and not kind.__module__.startswith("cmlib.")]
+    hooks = [hook for kind in family for hook in vars(kind).values() if inspect.isfunction(hook)]
+    try:
+        whole = module is not None and getattr(module, "__file__", None)
+        text = inspect.getsource(module) if module and whole else "".join(map(inspect.getsource, hooks))
+    except (OSError, TypeError):  # no source that could be read
+        return 1
+    return 1 + zlib.crc32(text.encode())
 
 
 class Method(nn.Module):
@@ -132,6 +177,7 @@ class Method(nn.Module):
     paper_memory: ClassVar[dict[str, str]] = {}  # by scenario: the paper's formula, as printed
     recordable: bool = True  # a step is the same sequence of operations each time, without a look at a value
     revision: ClassVar[int] = 1  # raised when its numbers change
+    own: ClassVar[bool] = False  # a reader's, from outside cmlib
 
     def __init__(self, options: Mapping[str, Any], scenario: Scenario, backbone: Backbone | None = None) -> None:
         super().__init__()

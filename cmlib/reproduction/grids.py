@@ -8,7 +8,7 @@ the variant that the paper prints in the same place: `support_size=20` of the di
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import product
@@ -17,6 +17,8 @@ from typing import Any
 
 from cmlib.errors import DataError, check_name, nearest
 from cmlib.experiment import FIELDS, Experiment, key
+from cmlib.methods import METHODS
+from cmlib.methods.base import OTHERS
 from cmlib.profiles import PROFILES
 
 FOLDER = Path(__file__).with_name("grids")
@@ -80,7 +82,8 @@ class Grid:
         """Every cell of the table in one profile, data set by data set in the order of the file; OptionError if unknown."""
         names = self.datasets[check_name("profile", profile, PROFILES)]
         rows = [row for row in self.rows if not row.get("also")] + [row for row in self.rows if row.get("also")]
-        return [cell for name in names for row in rows for cell in _cells(row, name, profile)]
+        named = {method for row in rows for method in row["methods"]}
+        return [cell for name in names for row in rows for cell in _cells(row, name, profile, named)]
 
     def experiments(self, profile: str, seeds: int | Iterable[int]) -> list[Experiment]:
         """What has to be run, each experiment once: seed by seed, so that a part of it already fills every row.
@@ -159,21 +162,29 @@ def _check_keys(content: Mapping[str, Any], known: Mapping[str, tuple[str, Any]]
             raise ValueError(f"{where} has an unknown key {name!r}; allowed: {', '.join(known)}.{nearest(name, known)}")
 
 
-def _cells(row: Mapping[str, Any], dataset: str, profile: str) -> list[Cell]:
-    """All cells that one block of rows stands for on one data set."""
+def _cells(row: Mapping[str, Any], dataset: str, profile: str, named: Set[str]) -> list[Cell]:
+    """All cells that one block of rows stands for on one data set. named: the methods that the grid names."""
     if dataset not in row.get("datasets", [dataset]):
         return []
     scenarios = [tuple(row["scenarios"])] if row.get("pooled") else [(one,) for one in row["scenarios"]]
     fixed = row.get("options", {}).get(profile, {})
     axes = [[(axis["option"], ours, printed) for ours, printed in _pairs(axis, profile)] for axis in row.get("axes", ())]
     cells = []
-    for method, kinds, place in product(row["methods"], scenarios, list(product(*axes))):
+    for method, kinds, place in product(_methods(row, named), scenarios, list(product(*axes))):
+        if method not in named and not set(kinds) <= set(METHODS[method].scenarios):
+            continue
         options = {**fixed, **{name: ours for name, ours, _ in place}}
         for name in set(FIELDS) & options.keys():
             raise ValueError(f"{name} is no option")
         printed = _variant({name: value for name, _, value in place if value is not None})
         cells.append(Cell(dataset, kinds, method, options, _variant(options), printed, bool(row.get("also"))))
     return cells
+
+
+def _methods(row: Mapping[str, Any], named: Set[str]) -> list[str]:
+    """The methods of a block of rows; `others` stands for all that the grid does not name: new ones, a reader's own."""
+    others = [name for name in METHODS if name not in named]
+    return [name for method in row["methods"] for name in (others if method == OTHERS else [method])]
 
 
 def _pairs(axis: Mapping[str, Any], profile: str) -> list[tuple[Any, Any]]:
