@@ -2,7 +2,7 @@
 
 The network is only read, so its features are computed once; what is trained on them afterwards is small. cmlib needs no such
 network itself: any function from normalised images to vectors will do, and `efficientnet_lite0` finds one, with its weights, in
-two packages of the Python index (16 MB), which are installed apart. Built in chapter 17.
+two packages of the Python index (16 MB), which are installed apart. Used in chapter 17.
 """
 
 from __future__ import annotations

@@ -228,7 +228,7 @@ class ResNet20(Backbone):
 class ConvNet(Backbone):
     """Three 3x3 convolutions with batch norm, each but the first behind a halving of the sides: [B, C, H, W] -> [B, 64].
 
-    56,096 parameters for C = 3, a fifth of ResNet20's. Built in chapter 17.
+    56,096 parameters for C = 3, a fifth of ResNet20's..
     """
 
     out_features = FEATURES
@@ -249,7 +249,7 @@ class ConvNet(Backbone):
 class MLP(Backbone):
     """Two linear layers with batch norm and ReLU, n -> 256 -> 128: feature vectors [B, n], or images pixel by pixel. -> [B, 128]
 
-    Built in chapter 17.
+   .
     """
 
     out_features = 128
