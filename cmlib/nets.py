@@ -247,9 +247,9 @@ class ConvNet(Backbone):
 
 
 class MLP(Backbone):
-    """Two linear layers with batch norm and ReLU, n -> 256 -> 128: feature vectors [B, n], or images pixel by pixel. -> [B, 128]
+    """Two linear layers with batch norm and ReLU, n -> 128 -> 128: feature vectors [B, n], or images pixel by pixel. -> [B, 128]
 
-   .
+    .
     """
 
     out_features = 128
@@ -258,7 +258,7 @@ class MLP(Backbone):
     def __init__(self, inputs: int, norm: str = "shared") -> None:
         super().__init__()
         check_name("batch_norm", norm, BATCH_NORMS)
-        widths = (inputs, 256, self.out_features)
+        widths = (inputs, self.out_features, self.out_features)
         self.layers = nn.ModuleList(nn.Linear(a, b, bias=False) for a, b in pairwise(widths))
         self.norms = nn.ModuleList(TaskBatchNorm2d(width, norm) for width in widths[1:])
 

@@ -57,7 +57,7 @@ def test_settings_are_alike(runs: dict[str, list[Run]]) -> None:
         usual = values["naive"]
         assert {m: v for m, v in values.items() if v != usual} == OWN.get(name, {}), name
     options = runs["cm"][0].experiment["options"]
-    assert (options["n_tasks"], options["epochs"], options["batch_size"], options["lam"]) == (10, 5, 32, 0.75)
+    assert (options["n_tasks"], options["epochs"], options["batch_size"], options["lam"]) == (10, 2, 32, 0.75)
 
 
 def test_whoever_keeps_vectors_keeps_500(runs: dict[str, list[Run]]) -> None:

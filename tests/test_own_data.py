@@ -198,7 +198,7 @@ def test_backbones_know_tasks(kind: str, norm: str, double: None) -> None:
 def test_sizes_of_the_small_backbones() -> None:
     count = lambda net: sum(one.numel() for one in net.parameters())  # noqa: E731
     assert count(nets.ConvNet(3)) == 3 * 32 * 9 + 32 * 64 * 9 + 64 * 64 * 9 + 2 * (32 + 64 + 64)
-    assert count(nets.MLP(64)) == 64 * 256 + 256 * 128 + 2 * (256 + 128)
+    assert count(nets.MLP(64)) == 64 * 128 + 128 * 128 + 2 * (128 + 128)
 
 
 def test_the_default_backbone_is_in_no_hash() -> None:
