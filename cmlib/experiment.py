@@ -28,7 +28,9 @@ COMMON: dict[str, Option] = {
     "momentum": Option(0.9, "momentum of SGD", float, low=0, high=1),
     "weight_decay": Option(0.0, "weight decay of SGD", float, low=0),
     "n_tasks": Option(5, "tasks; must divide the number of classes", int, low=1),
-    "task_sizes": Sizes(None, "classes of each task, for tasks of unequal sizes: 4,3,3; in place of n_tasks", optional=True),
+    "task_sizes": Sizes(
+        None, "classes of each task, for tasks of unequal sizes: 4,3,3; in place of n_tasks", low=1, optional=True
+    ),
     "backbone": Option(DEFAULT, "the network: resnet20, a small one, or (vectors too) mlp", choices=tuple(BACKBONES)),
     "train_per_class": Option(None, "only the first so many training images a class", int, low=2, optional=True),
     "eval_split": Option("test", "what accuracies are measured on", choices=EVAL_SPLITS),
