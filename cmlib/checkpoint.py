@@ -33,6 +33,7 @@ class Position:
     seconds: list[list[float]] = field(default_factory=list)
     steps: list[int] = field(default_factory=list)
     status: str = FINISHED
+    each_epoch: list[list[list[float]]] = field(default_factory=list)
 
 
 @dataclass
@@ -42,9 +43,10 @@ class Checkpoint:
     path: Path | None
 
     @classmethod
-    def of(cls, store: Store | None, experiment: Experiment, data: ImageData) -> Checkpoint:
-        """The checkpoint of an experiment in a store."""
-        return cls(store.path(experiment, data.digest).with_suffix(".ckpt") if store else None)
+    def of(cls, store: Store | None, experiment: Experiment, data: ImageData, each_epoch: bool = False) -> Checkpoint:
+        """The checkpoint of an experiment in a store; one of its own for a run that is measured after each epoch."""
+        ending = ".epochs.ckpt" if each_epoch else ".ckpt"
+        return cls(store.path(experiment, data.digest).with_suffix(ending) if store else None)
 
     def save(self, method: Method, optimizer: Any, position: Position) -> None:
         """Write the state atomically."""

@@ -1,5 +1,5 @@
-"""The `cmlib` command: run, sweep, chapters, methods, datasets, doctor, bench, report, table, claims, errata, audit, export,
-publish, pack, unpack.
+"""The `cmlib` command: run, sweep, chapters, features, methods, datasets, doctor, bench, report, table, claims, errata, audit,
+export, publish, pack, unpack.
 
 Bad input ends with exit code 2 and one line on stderr; an interruption with exit code 1 and one line on how to go on.
 `--format json`, or `--json` for short, prints one object on stdout and nothing else.
@@ -31,6 +31,7 @@ from cmlib.errors import CmlibError, OptionError, check_name
 LONGEST = 1000  # letters of a message: what was typed may be of any length
 ANEW = "the same command begins anew"
 GOES_ON = {  # after an interruption, by command; the others have kept nothing
+    "features": "parts that are whole are kept, the same command continues",
     "run": "the training had not begun; the same command begins it",
     "sweep": "what is finished is kept, the same command continues",
     "report": "what is finished is kept, the same command continues",
@@ -165,7 +166,9 @@ def parse_settings(settings: list[str]) -> dict[str, str]:
 
 @command()
 def run(
-    dataset: Annotated[str, typer.Option(help="digits, cifar10, cifar100, tiny-imagenet, or a folder of images.")] = "digits",
+    dataset: Annotated[
+        str, typer.Option(help="digits, cifar10, cifar100, tiny-imagenet, a folder of images or a file of vectors.")
+    ] = "digits",
     scenario: Annotated[str, typer.Option(help="til (task known at test time) or cil.")] = "til",
     method: Annotated[str, typer.Option(help="A method of `cmlib methods`, or a file with one of your own.")] = "cm",
     seed: Annotated[str, typer.Option(help="A whole number; 0: classes in natural order.")] = "0",
@@ -177,6 +180,7 @@ def run(
     engine: Annotated[str, typer.Option(help="cmlib, or avalanche: the same run through the Avalanche library.")] = "cmlib",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda.")] = "auto",
     graphs: Annotated[bool, typer.Option(help="On CUDA: replay recorded steps.")] = True,
+    each_epoch: Annotated[bool, typer.Option("--each-epoch", help="Measure after each epoch as well.")] = False,
     form: Form = None,
     as_json: AsJson = False,
 ) -> None:
@@ -195,13 +199,13 @@ def run(
     progress = False if form == "json" else None
     images = engines.load_data(experiment, None, data_root)
     try:
-        made = engines.run(experiment, images, None, folder, device, progress, graphs)
+        made = engines.run(experiment, images, None, folder, device, progress, graphs, each_epoch)
     except KeyboardInterrupt:
-        raise Interrupted(_standing(experiment, images, folder)) from None
+        raise Interrupted(_standing(experiment, images, folder, each_epoch)) from None
     say(_describe(made), form, **made.summary())
 
 
-def _standing(experiment: Any, images: Any, folder: Path) -> str:
+def _standing(experiment: Any, images: Any, folder: Path, each_epoch: bool) -> str:
     """Where an interrupted run stands, and how to go on."""
     from cmlib.checkpoint import Checkpoint
     from cmlib.store import Store
@@ -209,7 +213,7 @@ def _standing(experiment: Any, images: Any, folder: Path) -> str:
     shelf = Store(folder)
     if shelf.path(experiment, images.digest).is_file():
         return "interrupted after the run was stored; the same command prints it"
-    position = Checkpoint.of(shelf, experiment, images).position()
+    position = Checkpoint.of(shelf, experiment, images, each_epoch).position()
     if position is None:
         return f"interrupted in the first epoch; nothing was kept, {ANEW}"
     done = f"task {position.task + 1}, epoch {position.epoch} of {experiment.epochs}"
@@ -232,6 +236,31 @@ def _describe(made: Any) -> str:
     lines.append(f"{seconds:.1f} s, {sum(made.gradient_steps)} gradient steps, {made.retained_scalars} scalars retained")
     lines += [f"classes of task {i + 1}: {', '.join(names)}" for i, names in enumerate(made.classes)]
     return "\n".join(lines + [f"note: {note}" for note in made.notes])
+
+
+@command()
+def features(
+    out: Annotated[str, typer.Argument(metavar="FILE", help="The .npz file to write.")],
+    dataset: Annotated[str, typer.Option(help="cifar10, cifar100, tiny-imagenet, or a folder of images.")] = "cifar100",
+    size: Annotated[int, typer.Option(help="Pixels a side that the network is given.")] = 96,
+    train: Annotated[int | None, typer.Option(min=2, help="Only so many training images a class.")] = None,
+    test: Annotated[int | None, typer.Option(min=1, help="Only so many test images a class.")] = None,
+    data_root: DataRoot = None,
+    form: Form = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write feature vectors of a pre-trained network, a data set for `cmlib run --dataset FILE --set backbone=mlp`."""
+    from cmlib import datasets
+    from cmlib import features as extraction
+
+    form = chosen(form, as_json, "text", "json")
+    network = extraction.efficientnet_lite0()
+    data = datasets.load(dataset, data_root)
+    written = extraction.write_features(data, out, network, size, train, test)
+    shown = datasets.load(written)
+    counts = {"train": len(shown.y_train), "test": len(shown.y_test), "features": shown.x_train.shape[1]}
+    text = "{train:,} training and {test:,} test vectors of {features:,} features".format(**counts)
+    say(f"{written}: {text}, digest {shown.digest}", form, file=str(written), digest=shown.digest, **counts)
 
 
 @command()

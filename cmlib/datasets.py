@@ -1,4 +1,4 @@
-"""Data sets: a name, two arrays or a folder becomes an `ImageData` of uint8 tensors.
+"""Data sets: a name, two arrays, a folder or a file of feature vectors becomes an `ImageData` of tensors.
 
 `digits` ships inside scikit-learn and needs nothing. CIFAR-10, CIFAR-100 and TinyImageNet are read from a folder
 (`data_root` or the variable CMLIB_DATA); decoded images are kept in a cache folder (CMLIB_CACHE).
@@ -40,7 +40,7 @@ CIFAR100_CLASSES = tuple(_CIFAR100.split())
 
 @dataclass(frozen=True, eq=False)
 class ImageData:
-    """Images and labels, ready to be cut into tasks."""
+    """Images and labels, ready to be cut into tasks. Feature vectors are float32 [n, D], with a mean and std for each feature."""
 
     name: str
     x_train: Tensor  # uint8 [n, C, H, W]
@@ -52,6 +52,11 @@ class ImageData:
     std: tuple[float, ...]
     augmentation: str  # "crop-flip" (4-pixel pad, crop, flip), "flip" or "none"
     digest: str  # 12 hex digits of blake2b over the four arrays
+
+    @property
+    def vectors(self) -> bool:
+        """Whether its samples are feature vectors, not images."""
+        return self.x_train.ndim == 2
 
     @property
     def part(self) -> str:
@@ -113,7 +118,8 @@ LONGEST = 40  # letters of a folder's name that enter ids and paths
 class Named:
     """What a data set is called in ids, paths and files, and what `load` takes to read it; empty: not known.
 
-    For a known set both are its name; for a folder of images its cleaned name and its full path, which enters no file.
+    For a known set both are its name; for a folder of images, or a file of vectors, its cleaned name and its full path, which
+    enters no file.
     """
 
     name: str
@@ -140,8 +146,17 @@ def named(source: str | os.PathLike[str] | Named) -> Named:
 
 
 def folder_name(path: Path) -> str:
-    """Return a folder's name as ids and files of any system bear it: a-z, 0-9 and hyphens, no data set's name, not too long."""
-    plain = unicodedata.normalize("NFKD", path.resolve().name).encode("ascii", "ignore").decode().lower()
+    """Return a folder's name as ids and files of any system bear it: a-z, 0-9 and hyphens, no data set's name, not too long.
+
+    Of a file of vectors the name without its ending.
+    """
+    full = path.resolve()
+    plain = (
+        unicodedata.normalize("NFKD", full.stem if full.suffix in imagefiles.VECTOR_ENDINGS else full.name)
+        .encode("ascii", "ignore")
+        .decode()
+        .lower()
+    )
     name = re.sub(r"[^a-z0-9]+", "-", plain)[:LONGEST].strip("-") or "images"
     return f"folder-{name}" if name in RESERVED else name
 
@@ -155,7 +170,8 @@ def load(
     """Load a data set.
 
     - source: a name (see `names`); a folder with one sub-folder of images a class, or with train/ and test/ of that kind;
-      `(x, y)` or `((x, y), (x_test, y_test))`: x uint8 or floats in 0..1, [n, H, W], [n, C, H, W] or [n, H, W, C].
+      `(x, y)` or `((x, y), (x_test, y_test))`: x uint8 or floats in 0..1, [n, H, W], [n, C, H, W] or [n, H, W, C], or feature
+      vectors, any numbers [n, D]; a .npz or .parquet file of such vectors (see `imagefiles.read_vectors`).
     - data_root: the folder that holds the data sets; default: the variable CMLIB_DATA.
     - cache: the folder for decoded images; default: CMLIB_CACHE, then the user's cache folder; False keeps nothing.
     - size: for a folder of images, fit every image to size x size pixels.
@@ -168,10 +184,12 @@ def load(
     if size is not None:
         if path is None:
             raise OptionError(f"size={one_line(repr(size))} is for folders of images, not for {_kind(source)}")
+        if path.is_file():
+            raise OptionError(f"size={one_line(repr(size))} is for folders of images, not for feature vectors")
         if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= 1024:
             raise OptionError(f"size must be a whole number of pixels from 1 to 1024, not {one_line(repr(size))}")
     if path is not None:
-        return _load_folder(path, cache, size)
+        return _load_vectors(path) if path.is_file() else _load_folder(path, cache, size)
     if isinstance(source, tuple | list) and len(source) == 2:
         return load_arrays(source)
     if not isinstance(source, str):
@@ -181,7 +199,7 @@ def load(
 
 
 def _as_folder(source: Any) -> Path | None:
-    """Return the folder `source` means, or None when it is a name or arrays."""
+    """Return the folder (or file of feature vectors) `source` means, or None when it is a name or arrays."""
     if (isinstance(source, str) and source in (*KNOWN, ARRAYS)) or not isinstance(source, str | os.PathLike):
         return None
     try:
@@ -189,10 +207,13 @@ def _as_folder(source: Any) -> Path | None:
         found = (path.is_dir() and bool(str(source)), path.is_file())
     except (OSError, RuntimeError, ValueError) as error:  # a name too long, no such user's home, a null byte
         raise DataError(f"no folder {one_line(repr(source))}: {one_line(getattr(error, 'strerror', None) or error)}") from None
-    if found[0]:
+    if found[0] or (found[1] and path.suffix in imagefiles.VECTOR_ENDINGS):
         return path
     if found[1]:
-        raise DataError(f"{one_line(path)} is a file; give the folder that holds the class folders")
+        endings = " or ".join(imagefiles.VECTOR_ENDINGS)
+        raise DataError(
+            f"{one_line(path)} is a file; give the folder that holds the class folders, or a {endings} file of vectors"
+        )
     if not isinstance(source, str) or "/" in source or os.sep in source:
         raise DataError(f"no folder {one_line(path)}; a data set is a folder of images or one of: {', '.join(names())}")
     return None
@@ -282,8 +303,10 @@ def _array(value: Any, what: str) -> np.ndarray:
 
 
 def _images(value: Any, what: str) -> np.ndarray:
-    """Return images as uint8 [n, C, H, W], C = 1 or 3."""
+    """Return images as uint8 [n, C, H, W], C = 1 or 3, or feature vectors as float32 [n, D]."""
     x = _array(value, what)
+    if x.ndim == 2:
+        return _vectors(x, what)
     if x.dtype.kind == "f":
         low, high = (float(x.min()), float(x.max())) if x.size else (0.0, 0.0)
         if not (low >= 0 and high <= 1):
@@ -295,13 +318,27 @@ def _images(value: Any, what: str) -> np.ndarray:
         x = x[:, None]
     shape = "[" + ", ".join(map(str, x.shape)) + "]"
     if x.ndim != 4 or not x.size:
-        raise DataError(f"{what} has the shape {shape}; needed: [n, H, W], [n, C, H, W] or [n, H, W, C], nothing empty")
+        need = "[n, H, W], [n, C, H, W] or [n, H, W, C], or feature vectors [n, D], nothing empty"
+        raise DataError(f"{what} has the shape {shape}; needed: {need}")
     front, back = x.shape[1] in (1, 3), x.shape[3] in (1, 3)
     if front == back:
         why = "either end could be the channels" if front else "no 1 or 3 channels"
         need = "sides of neither 1 nor 3 pixels" if front else "[n, C, H, W] or [n, H, W, C] with C = 1 or 3"
         raise DataError(f"{what} has the shape {shape}: {why}; needed: {need}")
     return np.ascontiguousarray(x if front else x.transpose(0, 3, 1, 2))
+
+
+def _vectors(x: np.ndarray, what: str) -> np.ndarray:
+    """Return feature vectors as float32 [n, D], D of at least 1."""
+    if x.dtype.kind not in "fiu" or not x.size:
+        raise DataError(f"{what} is {list(x.shape)} of {x.dtype}; needed: feature vectors, numbers [n, D], nothing empty")
+    with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and is told below
+        vectors = np.ascontiguousarray(x, dtype=np.float32)
+    strange = np.argwhere(~np.isfinite(vectors))
+    if len(strange):
+        row, column = strange[0].tolist()
+        raise DataError(f"{what} holds {x[row, column]} (row {row}, feature {column}); needed: finite numbers")
+    return vectors
 
 
 def _labels(value: Any, what: str, n: int) -> np.ndarray:
@@ -314,6 +351,18 @@ def _labels(value: Any, what: str, n: int) -> np.ndarray:
     if y.shape != (n,):
         raise DataError(f"{what} has the shape {list(y.shape)}; needed: [{n}], one label an image")
     return y.astype(str) if y.dtype.kind in "UT" else y
+
+
+def _load_vectors(path: Path) -> ImageData:
+    """Return a file of feature vectors as a data set that bears the file's name."""
+    source, class_names = imagefiles.read_vectors(path)
+    try:
+        data = load_arrays(source)
+    except DataError as error:
+        raise DataError(f"{one_line(path)}: {error}") from None
+    if class_names and len(class_names) != len(data.class_names):
+        raise DataError(f"{one_line(path)} names {len(class_names)} classes; its labels are {len(data.class_names)}")
+    return replace(data, name=folder_name(path), class_names=class_names or data.class_names)
 
 
 def _load_folder(path: Path, cache: Any, size: int | None) -> ImageData:
@@ -452,7 +501,13 @@ def _row(known: Known, root: Path | None) -> dict[str, Any]:
 
 
 def mean_std(x: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Return mean and deviation of x / 255 per channel; x uint8 [n, C, H, W]. A constant channel gets std 1."""
+    """Return mean and deviation of x / 255 per channel; x uint8 [n, C, H, W]. A constant channel gets std 1.
+
+    Of vectors, float32 [n, D], those of each feature as it is.
+    """
+    if x.ndim == 2:
+        deviations = x.std(0, dtype=np.float64)
+        return tuple(x.mean(0, dtype=np.float64).tolist()), tuple(np.where(deviations > 1e-6, deviations, 1.0).tolist())
     levels = np.arange(256) / 255
     means, stds = [], []
     for channel in range(x.shape[1]):
@@ -468,7 +523,8 @@ def check(name: str, arrays: Arrays, class_names: tuple[str, ...]) -> None:
     """Raise `DataError` unless labels are in range, every class is in both splits and all images have one shape."""
     shapes = [arrays[key].shape[1:] for key in ("x_train", "x_test")]
     if shapes[0] != shapes[1]:
-        raise DataError(f"{name}: training images are {list(shapes[0])} and test images {list(shapes[1])} (C, H, W)")
+        kinds = f"{list(shapes[0])} and test images {list(shapes[1])} (C, H, W; vectors have one number, D)"
+        raise DataError(f"{name}: training images are {kinds}")
     for split in ("train", "test"):
         y = arrays[f"y_{split}"]
         wrong = np.flatnonzero((y < 0) | (y >= len(class_names)))
@@ -494,7 +550,7 @@ def _finish(
     if mean is None or std is None:
         mean, std = mean_std(arrays["x_train"])
     if augmentation is None:
-        augmentation = "none" if arrays["x_train"].shape[2] < 16 else "crop-flip"
+        augmentation = "none" if arrays["x_train"].ndim == 2 or arrays["x_train"].shape[2] < 16 else "crop-flip"
     tensors = {key: torch.from_numpy(np.ascontiguousarray(arrays[key])) for key in KEYS}
     return ImageData(
         name, **tensors, class_names=class_names, mean=mean, std=std, augmentation=augmentation,

@@ -32,19 +32,23 @@ def run(
     device: str = "auto",
     progress: bool | None = None,
     graphs: bool = True,
+    each_epoch: bool = False,
 ) -> Run:
     """Make the run of an experiment, or load it when the store has it; continue it when it was interrupted.
 
     data: a data set (ImageData, or arrays as in `datasets.load`) instead of the experiment's by name. store: a folder; None
     keeps nothing. device: `auto` takes CUDA when present (float32, with TF32 convolutions). progress: a bar; None shows it on a
-    terminal only. graphs: on CUDA, replay recorded steps (see `cudagraph`).
+    terminal only. graphs: on CUDA, replay recorded steps (see `cudagraph`). each_epoch: also measure the tasks so far after each
+    epoch (`Run.each_epoch`); no other number changes, so it enters no hash, and a stored run without it is made again.
     Errors: OptionError, DataError, StoreError.
     """
     images = load_data(experiment, data, data_root)
     shelf = as_store(store)
     choose_device(device)  # a device that is not there is an error even when nothing is left to do
     done = shelf.load(experiment, images.digest) if shelf else None
-    return done or train(experiment, images, None, shelf, device, progress, graphs=graphs)[0]
+    if done is not None and (done.each_epoch or not each_epoch):
+        return done
+    return train(experiment, images, None, shelf, device, progress, graphs=graphs, each_epoch=each_epoch)[0]
 
 
 def train(
@@ -56,6 +60,7 @@ def train(
     progress: bool | None = None,
     after_task: AfterTask | None = None,
     graphs: bool = True,
+    each_epoch: bool = False,
 ) -> tuple[Run, Method]:
     """As `run`, but always trains, and also returns the trained method, for a look inside.
 
@@ -63,13 +68,14 @@ def train(
     """
     images = load_data(experiment, data, data_root)
     target, shelf = choose_device(device), as_store(store)
-    checkpoint = Checkpoint.of(shelf, experiment, images)
+    checkpoint = Checkpoint.of(shelf, experiment, images, each_epoch)
     if experiment.engine == "avalanche":
+        _check_avalanche(images, each_epoch)
         other = importlib.import_module("cmlib.avalanche")  # by name: an optional part, whose libraries take seconds to load
         method = other.fresh(experiment, images, target)
         learn: Callable[..., Position] = other.learn
     else:
-        method, learn = fresh(experiment, images, target), partial(loop.learn, graphs=graphs)
+        method, learn = fresh(experiment, images, target), partial(loop.learn, graphs=graphs, each_epoch=each_epoch)
     if shelf is not None:
         shelf.check_writable()
         clear_parts(shelf.path(experiment, images.digest))
@@ -80,6 +86,14 @@ def train(
         shelf.save(made, experiment, images.digest)
         checkpoint.remove()
     return made, method
+
+
+def _check_avalanche(data: ImageData, each_epoch: bool) -> None:
+    """OptionError for what the engine avalanche cannot do."""
+    if each_epoch:
+        raise OptionError("accuracies after each epoch need engine cmlib; avalanche measures after each task")
+    if data.vectors:
+        raise OptionError(f"{data.name} holds feature vectors, which need engine cmlib; avalanche takes images")
 
 
 def as_store(store: str | Path | Store | None) -> Store | None:
@@ -129,6 +143,7 @@ def _result(
         versions=versions(),
         machine=machine(device, threads),
         date=datetime.now(UTC).strftime("%Y-%m-%d"),
+        each_epoch=position.each_epoch,
         classes=[[method.scenario.class_names[label] for label in task.classes] for task in method.scenario.tasks],
         notes=_notes(method),
     )
@@ -138,7 +153,10 @@ def _notes(method: Method) -> list[str]:
     """What a reader of a run's numbers must know and would not see: one sentence each."""
     scenario, memory = method.scenario, getattr(method, "memory", None)
     trivial = "one class a task, and the task is known: every accuracy is 100, whatever was learned"
-    notes = [trivial] if scenario.kind == "til" and scenario.classes_per_task == 1 else []
+    notes = [trivial] if scenario.kind == "til" and max(scenario.task_sizes) == 1 else []
+    if scenario.kind == "til" and not notes and 1 in scenario.task_sizes:
+        one = scenario.task_sizes.index(1) + 1
+        notes.append(f"task {one} has one class, and the task is known: accuracies on it are 100, whatever was learned")
     if not isinstance(memory, ExemplarMemory) or method.option.get("exemplars") == "first":  # which are shared out by no class
         return notes
     counts = [torch.bincount(task.y.cpu() - task.classes.start, minlength=len(task.classes)).tolist() for task in scenario.tasks]
@@ -157,8 +175,11 @@ def load_or_run(
     data_root: str | Path | None = None,
     device: str = "auto",
     recompute: bool = False,
+    each_epoch: bool = False,
 ) -> Run:
     """The run of an experiment from the store, else from the committed results, else made now and stored.
+
+    each_epoch: a run with accuracies after each epoch (see `run`).
 
     With data or data_root it is the run on exactly these data. Else it is the one on the data set as published, whose images
     are not read where the run is there, or on the folder as it now is.
@@ -168,7 +189,7 @@ def load_or_run(
     images = None if named else load_data(experiment, data, data_root)
     if not recompute:
         for place in (shelf, committed()):
-            found = place.find(experiment, images.digest if images else None)
+            found = [one for one in place.find(experiment, images.digest if images else None) if one.each_epoch or not each_epoch]
             if found:
                 return found[-1]
-    return run(experiment, images, data_root, shelf, device)
+    return run(experiment, images, data_root, shelf, device, each_epoch=each_epoch)

@@ -16,8 +16,8 @@ from cmlib import datasets
 from cmlib.datasets import ARRAYS, ImageData, Named, named
 from cmlib.errors import OptionError, check_name, nearest
 from cmlib.methods import METHODS, own
-from cmlib.methods.base import Method, Option
-from cmlib.nets import BATCH_NORMS, HEADS
+from cmlib.methods.base import Method, Option, Sizes, sizes_in
+from cmlib.nets import BACKBONES, BATCH_NORMS, DEFAULT, HEADS
 from cmlib.profiles import PRESETS, PROFILES, preset_options, profile_options
 from cmlib.scenario import AUGMENTATIONS, CLASS_ORDERS, EVAL_SPLITS, KINDS, Scenario
 
@@ -28,6 +28,10 @@ COMMON: dict[str, Option] = {
     "momentum": Option(0.9, "momentum of SGD", float, low=0, high=1),
     "weight_decay": Option(0.0, "weight decay of SGD", float, low=0),
     "n_tasks": Option(5, "tasks; must divide the number of classes", int, low=1),
+    "task_sizes": Sizes(
+        None, "classes of each task, for tasks of unequal sizes: 4,3,3; in place of n_tasks", low=1, optional=True
+    ),
+    "backbone": Option(DEFAULT, "the network: resnet20, a small one, or (vectors too) mlp", choices=tuple(BACKBONES)),
     "train_per_class": Option(None, "only the first so many training images a class", int, low=2, optional=True),
     "eval_split": Option("test", "what accuracies are measured on", choices=EVAL_SPLITS),
     "augmentation": Option("dataset", "random crops and flips; dataset: as fits the images", choices=AUGMENTATIONS),
@@ -47,8 +51,9 @@ class Experiment:
     engine: `cmlib`, or `avalanche`: the same experiment through the Avalanche library. preset: options that belong together,
     over the profile's: `default`; `text`, the paper's text to the letter; `july22` and `head`, two states of its released code.
     method: a method's name, or a file that registers one (`methods.own`).
-    dataset: a data set's name, which wins over a folder of that name, or a folder of images. As an attribute it is the name that
-    enters ids and files; `source` is what `datasets.load` takes, a folder's full path, which enters none.
+    dataset: a data set's name, which wins over a folder of that name, or a folder of images or a file of feature vectors. As an
+    attribute it is the name that enters ids and files; `source` is what `datasets.load` takes, a full path, which enters none.
+    task_sizes: classes of each task as a tuple or a text, `(4, 3, 3)` or `"4,3,3"`, in place of n_tasks; kept as the text.
     Options are given by name and read as attributes: `Experiment(lam=0.5).lam`. OptionError for an unknown name, a wrong
     type or an impossible value.
     """
@@ -88,6 +93,8 @@ class Experiment:
             **parse_options(cls, options),
         }
         settled = {**profile_defaults(cls, profile, where.name, scenario), **given}
+        if settled["task_sizes"]:
+            settled["n_tasks"] = _one_number_of_tasks(given, engine)
         norm = settled["batch_norm"]
         if norm != "shared" and scenario == "cil":
             raise OptionError(f"batch_norm={norm} needs to know the task: only scenario til has it; allowed in cil: shared")
@@ -146,6 +153,8 @@ class Experiment:
         usual = profile_defaults(METHODS[self.method], self.profile, self.dataset, self.scenario)
         changed = {"engine": self.engine} if self.engine != ENGINES[0] else {}
         changed |= {name: value for name, value in sorted(self.options.items()) if value != usual[name]}
+        if "task_sizes" in changed:
+            changed.pop("n_tasks", None)  # it is said already
         return ",".join(f"{name}={str(value).lower()}" for name, value in changed.items())
 
     def hash(self, digest: str, revision: int | None = None) -> str:
@@ -212,6 +221,16 @@ def profile_defaults(cls: type[Method], profile: str, dataset: str, scenario: st
     return values
 
 
+def _one_number_of_tasks(given: Mapping[str, Any], engine: str) -> int:
+    """The number of tasks that task_sizes gives; OptionError where n_tasks says another or the engine has none of the kind."""
+    text, n = given["task_sizes"], len(sizes_in(given["task_sizes"]))
+    if engine != ENGINES[0]:
+        raise OptionError(f"task_sizes={text} does not work with engine {engine}; allowed: {ENGINES[0]}")
+    if given.get("n_tasks", n) != n:
+        raise OptionError(f"task_sizes={text} are {n} tasks, but n_tasks={given['n_tasks']}; give one of the two")
+    return n
+
+
 def fresh(experiment: Experiment, data: ImageData, device: str | torch.device = "cpu") -> Method:
     """The untrained method of an experiment, with its scenario."""
     options = experiment.options
@@ -227,5 +246,6 @@ def fresh(experiment: Experiment, data: ImageData, device: str | torch.device = 
         options["augmentation"],
         device,
         options["class_order"],
+        sizes_in(options["task_sizes"]) if options["task_sizes"] else None,
     )
     return METHODS[experiment.method](options, scenario).to(device)

@@ -14,6 +14,7 @@ from typing import TypeVar
 LETTERS = {
     "N": "tasks so far",
     "k": "classes a task",
+    "T": "classes so far, k * N where every task has k",
     "E": "features of an embedding of CM",
     "I": "scalars of an image",
     "D": "features of the backbone",

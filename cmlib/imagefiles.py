@@ -39,6 +39,9 @@ FORMAT = 1  # raise it when the meaning of a cache file changes
 KEYS = ("x_train", "y_train", "x_test", "y_test")
 Arrays = dict[str, np.ndarray]
 IMAGE_COLUMNS = ("img", "image")
+VECTOR_ENDINGS = (".npz", ".parquet")  # of a file of feature vectors
+VECTOR_COLUMNS = ("features", "embedding", "x")  # of lists of numbers, in such a parquet file
+LABEL_COLUMNS = ("label", "y", "fine_label")
 IMAGE_ENDINGS = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"}
 TEST_FOLDERS = ("test", "val", "valid", "validation")
 FIT = "fit them in Python: cmlib.run(experiment, data=cmlib.datasets.load(folder, size=32))"
@@ -460,6 +463,47 @@ def count_images(source: Source) -> tuple[int, int] | None:
     return train, test
 
 
+# ---------------------------------------------------------------- feature vectors
+
+
+def read_vectors(path: Path) -> tuple[Any, tuple[str, ...]]:
+    """Return what a file of feature vectors holds, `(x, y)` or with a test split `((x, y), (x_test, y_test))`, and class names.
+
+    `.npz`: x [n, D] and y [n], or x_train, y_train, x_test and y_test; class_names, where it is there. `.parquet`: a column of
+    labels (label, y or fine_label) and one of lists of numbers (features, embedding or x), all of one length.
+    Raises `DataError` for a file that cannot be read or holds something else.
+    """
+    return _npz_vectors(path) if path.suffix == ".npz" else (_parquet_vectors(path), ())
+
+
+def _npz_vectors(path: Path) -> tuple[Any, tuple[str, ...]]:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+    except Exception as error:  # a damaged archive raises almost anything
+        raise _damaged(path, error) from None
+    names = tuple(map(str, arrays.get("class_names", np.array([])).ravel().tolist()))
+    if arrays.keys() >= set(KEYS):
+        return ((arrays["x_train"], arrays["y_train"]), (arrays["x_test"], arrays["y_test"])), names
+    if arrays.keys() >= {"x", "y"}:
+        return (arrays["x"], arrays["y"]), names
+    raise DataError(f"{path} holds {', '.join(sorted(arrays)) or 'nothing'}; needed: x and y, or {', '.join(KEYS)}")
+
+
+def _parquet_vectors(path: Path) -> Any:
+    columns = _parquet(path).schema_arrow.names
+    chosen = [next((name for name in wanted if name in columns), "") for wanted in (VECTOR_COLUMNS, LABEL_COLUMNS)]
+    if not all(chosen):
+        need = f"one of {', '.join(VECTOR_COLUMNS)}, and one of {', '.join(LABEL_COLUMNS)}"
+        raise DataError(f"{path} has the columns {', '.join(columns)}; needed: {need}")
+    try:
+        table = _parquet(path).read(columns=chosen)
+        x, y = (np.asarray(table.column(name).to_pylist()) for name in chosen)
+    except Exception as error:  # lists of several lengths, or a damaged page
+        raise _damaged(path, error) from None
+    return x, y
+
+
 # ---------------------------------------------------------------- class names
 
 
@@ -667,7 +711,8 @@ def digest_of(arrays: Arrays) -> str:
     """Return 12 hex digits of blake2b over the four arrays, shapes included: "the data used"."""
     total = hashlib.blake2b(digest_size=6)
     for name in KEYS:
-        array = np.ascontiguousarray(arrays[name], dtype="<i8" if name.startswith("y") else np.uint8)
+        kind = "<i8" if name.startswith("y") else "<f4" if arrays[name].ndim == 2 else np.uint8
+        array = np.ascontiguousarray(arrays[name], dtype=kind)
         total.update(f"{name}{array.shape}".encode())
         total.update(array.reshape(-1).view(np.uint8).data)
     return total.hexdigest()

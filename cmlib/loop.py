@@ -26,8 +26,12 @@ def learn(
     bar: Any,
     after_task: AfterTask | None = None,
     graphs: bool = False,
+    each_epoch: bool = False,
 ) -> Position:
-    """Learn all tasks, from where the checkpoint stands; returns the position at the end, with everything measured."""
+    """Learn all tasks, from where the checkpoint stands; returns the position at the end, with everything measured.
+
+    each_epoch: measure the tasks so far after every epoch as well. It draws nothing and trains nothing, so no number changes.
+    """
     position, optimizer = checkpoint.resume(method)
     bar.update(position.task * experiment.epochs + position.epoch)
     tasks = method.scenario.tasks
@@ -43,6 +47,8 @@ def learn(
                 position.status = f"{DIVERGED} (task {task.index + 1}, epoch {epoch + 1})"
                 return position
             position.epoch = epoch + 1
+            if each_epoch:
+                measure_epoch(method, tasks[: task.index + 1], position)
             checkpoint.save(method, optimizer, position)
             bar.update(1)
         method.eval()
@@ -76,6 +82,15 @@ def measure(method: Method, seen: list[Task], position: Position) -> None:
         return
     position.R.append([task_accuracy(method, task, known=False) for task in seen])
     position.R_task_known.append([task_accuracy(method, task, known=True) for task in seen])
+
+
+def measure_epoch(method: Method, seen: list[Task], position: Position) -> None:
+    """Append the accuracies on the tasks so far to those of the last task's epochs: in CIL with no task given."""
+    method.eval()
+    method.before_measuring(seen[-1])
+    if len(position.each_epoch) < len(seen):
+        position.each_epoch.append([])
+    position.each_epoch[-1].append([task_accuracy(method, task, method.kind == "til") for task in seen])
 
 
 @torch.no_grad()

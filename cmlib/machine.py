@@ -35,9 +35,9 @@ def choose_device(device: str) -> torch.device:
 
 @contextmanager
 def threads_for(data: ImageData) -> Iterator[int]:
-    """Torch's threads while a run lasts: one for images under 16 pixels, else two; never more than OMP_NUM_THREADS."""
+    """Torch's threads while a run lasts: one for vectors and small images, else two; never more than OMP_NUM_THREADS."""
     before = torch.get_num_threads()
-    wanted = 1 if data.x_train.shape[-1] < 16 else 2
+    wanted = 1 if data.vectors or data.x_train.shape[-1] < 16 else 2
     limit = os.environ.get("OMP_NUM_THREADS", "")
     torch.set_num_threads(min(wanted, int(limit) if limit.isdigit() else wanted, os.cpu_count() or 1))
     try:

@@ -119,11 +119,12 @@ def quota(size: int, classes: list[int]) -> dict[int, int]:
 def shortages(memory: ExemplarMemory, counts: Sequence[Sequence[int]]) -> dict[int, tuple[int, int]]:
     """Classes with fewer images than places in the memory when they arrive: both numbers by label.
 
-    counts: training images of each class, a row a task [N][classes a task]
+    counts: training images of each class, a row a task [N][classes of the task]
     """
     found: dict[int, tuple[int, int]] = {}
     for task, row in enumerate(counts):
-        new = list(range(task * len(row), (task + 1) * len(row)))
+        first = sum(map(len, counts[:task]))
+        new = list(range(first, first + len(row)))
         sharing = list(range(new[-1] + 1)) if memory.kind == "total" else new
         shares = dict.fromkeys(new, memory.size) if memory.kind == "per_class" else quota(memory.size, sharing)
         found |= {label: (n, shares[label]) for label, n in zip(new, row, strict=True) if n < shares[label]}

@@ -32,6 +32,10 @@ def _percent(value: Any) -> bool:
     return value is None or (is_number(value) and 0 <= value <= 100)
 
 
+def _measured(value: Any) -> bool:
+    return value is not None and _percent(value)
+
+
 def _plain(value: Any) -> bool:
     return value is None or isinstance(value, str | bool) or is_number(value)
 
@@ -67,6 +71,10 @@ SCHEMA: dict[str, Form] = {  # every entry of a result file, by its path
     "experiment.options": ("plain values by name, n_tasks and epochs among them", _options),
     "R": MATRIX,
     "R_task_known": ("null or " + MATRIX[0], lambda value: value is None or MATRIX[1](value)),
+    "each_epoch": (
+        "a list a task of rows of numbers from 0 to 100",
+        lambda value: _lists([value], lambda t: _lists(t, _measured)),
+    ),
     "seconds_per_epoch": ("one list of positive numbers a task", lambda value: _lists(value, lambda s: is_number(s) and s > 0)),
     "gradient_steps": ("whole numbers", lambda value: isinstance(value, list) and all(map(POSITIVE[1], value))),
     "retained": ("whole numbers by name", lambda value: isinstance(value, dict) and all(map(_whole, value.values()))),
@@ -92,7 +100,15 @@ SCHEMA: dict[str, Form] = {  # every entry of a result file, by its path
     "classes": ("lists of class names, one a task", lambda value: _lists(value, lambda name: isinstance(name, str))),
     "notes": ("sentences", lambda value: _lists([value], lambda one: isinstance(one, str))),
 }
-OPTIONAL = ("classes", "notes", "formula", "machine.cpu", "machine.instructions", "machine.changed")  # not in old files
+OPTIONAL = (
+    "each_epoch",
+    "classes",
+    "notes",
+    "formula",
+    "machine.cpu",
+    "machine.instructions",
+    "machine.changed",
+)  # not in old files
 PARENTS = {path.split(".")[0] for path in SCHEMA if "." in path}
 
 
@@ -162,11 +178,27 @@ def _task_problems(content: dict[str, Any]) -> Iterator[str]:
         yield "R_task_known must be null in TIL and a matrix in CIL"
     for label, R in (("R", content["R"]), *([("R_task_known", told)] if told is not None else [])):
         yield from _matrix_problems(label, R, n, task - 1 if stop else n)
+    yield from _epoch_problems(content, stop is not None, task, epoch)
     if len(content["gradient_steps"]) != task:
         yield f"gradient_steps must hold {task} numbers, one a task"
     wanted, found = [epochs] * (task - 1) + [epoch], [len(one) for one in content["seconds_per_epoch"]]
     if found != wanted and not (cut_short(content) and found[:-1] == wanted[:-1] and len(found) == task):
         yield f"seconds_per_epoch must hold {wanted} numbers"
+
+
+def _epoch_problems(content: dict[str, Any], stopped: bool, task: int, epoch: int) -> Iterator[str]:
+    """Accuracies after each epoch: on the tasks so far, up to where the run came, those of a task's last epoch as in R."""
+    found, epochs = content.get("each_epoch") or [], content["experiment"]["options"]["epochs"]
+    if not found:
+        return
+    wanted = [epochs] * (task - 1) + [epoch - stopped]
+    wanted = wanted if wanted[-1] else wanted[:-1]  # the loss of a task's first epoch was not finite
+    if [len(one) for one in found] != wanted or any(len(row) != i + 1 for i, one in enumerate(found) for row in one):
+        yield f"each_epoch must hold {wanted} rows, of as many numbers as tasks so far"
+        return
+    for i, one in enumerate(found[: task - stopped]):
+        if one[-1] != content["R"][i][: i + 1]:
+            yield f"each_epoch after the last epoch of task {i + 1} is {one[-1]}; R has {content['R'][i][: i + 1]}"
 
 
 def cut_short(content: dict[str, Any]) -> bool:

@@ -1,8 +1,9 @@
 """From a data set to a sequence of tasks, and from a task to batches.
 
 Labels are renumbered in the order in which classes arrive: task i (0-based) owns the labels i*k ... (i+1)*k - 1, with k classes
-a task. Images stay on the device as uint8; a batch is cut out, augmented and normalised in one operation each.
-Built in chapter 2.
+a task (tasks of unequal sizes own as many as they have, one after the other). Images stay on the device as uint8; a batch is cut
+out, augmented and normalised in one operation each. Feature vectors are float32 [n, D] where images are uint8 [n, C, H, W].
+Built in chapter 2; unequal tasks and vectors in chapter 17.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -52,8 +54,11 @@ class Scenario:
     support set, validation split, shuffling, crops and flips.
     support_size: images a task set apart for centroids, the same number of each class if `stratified`; never trained on.
     train_per_class: only the first so many training images of each class, in file order. eval_split: `test`, or `val`, a
-    fifth of the training images, set apart.
+    fifth of the training images, set apart. task_sizes: classes of each task, where they differ; n_tasks is then their number.
     """
+
+    task_sizes: tuple[int, ...]  # classes of each task
+    owner: Tensor  # int64 [classes], on the device: the task of each label
 
     def __init__(
         self,
@@ -68,15 +73,21 @@ class Scenario:
         augmentation: str = "dataset",
         device: str | torch.device = "cpu",
         class_order: str = "paper",
+        task_sizes: Sequence[int] | None = None,
     ) -> None:
         self.kind = check_name("scenario", kind, KINDS)
         check_name("eval_split", eval_split, EVAL_SPLITS)
         check_name("class_order", class_order, CLASS_ORDERS)
         check_name("augmentation", augmentation, AUGMENTATIONS)
         n_classes = len(data.class_names)
-        _check_tasks(n_tasks, n_classes, data.name not in KNOWN)
+        if task_sizes is None:
+            _check_tasks(n_tasks, n_classes, data.name not in KNOWN)
+        elif sum(task_sizes) != n_classes or min(task_sizes) < 1:
+            raise OptionError(_wrong_sizes(task_sizes, n_classes))
+        if data.vectors and augmentation not in ("dataset", "none"):
+            raise OptionError(f"augmentation={augmentation} is for images; feature vectors have none; allowed: dataset, none")
         self.data, self.n_tasks, self.seed, self.device = data, n_tasks, seed, torch.device(device)
-        self.classes_per_task = n_classes // n_tasks
+        self.divide(task_sizes or (n_classes // n_tasks,) * n_tasks)
         self.augmentation = data.augmentation if augmentation == "dataset" else augmentation
         self.class_order = arrival(n_classes, seed, class_order)  # [classes]
         self.class_names = tuple(data.class_names[k] for k in self.class_order.tolist())
@@ -88,8 +99,22 @@ class Scenario:
 
     # -- tasks ------------------------------------------------------------------------------------------------------------
 
+    def divide(self, sizes: Sequence[int]) -> None:
+        """Give each task its number of classes."""
+        self.task_sizes, self.n_tasks = tuple(sizes), len(sizes)
+        owners = [task for task, size in enumerate(sizes) for _ in range(size)]
+        self.owner = torch.tensor(owners, device=self.device)
+
+    @property
+    def classes_per_task(self) -> int:
+        """Classes of each task; OptionError where tasks differ in it."""
+        if len(set(self.task_sizes)) > 1:
+            raise OptionError(f"tasks of {', '.join(map(str, self.task_sizes))} classes have no one number of classes a task")
+        return self.task_sizes[0]
+
     def _classes(self, index: int) -> range:
-        return range(index * self.classes_per_task, (index + 1) * self.classes_per_task)
+        ends = [0, *accumulate(self.task_sizes)]
+        return range(ends[index], ends[index + 1])
 
     def _splits(self, data: ImageData, train_per_class: int | None, eval_split: str) -> tuple[_Split, _Split]:
         rows = [(data.y_train == k).nonzero().squeeze(1) for k in self.class_order.tolist()]
@@ -126,7 +151,7 @@ class Scenario:
         rest = torch.ones(len(y), dtype=torch.bool)
         rest[support] = False
         test_x, test_y = test.of(classes)
-        images = x[rest].contiguous(memory_format=torch.channels_last)
+        images = x[rest].contiguous(memory_format=layout_of(x))
         arrays = (images, y[rest], x[support], y[support], test_x, test_y)
         return Task(index, classes, *(array.to(self.device) for array in arrays))
 
@@ -136,7 +161,7 @@ class Scenario:
         order = self._permutation(len(y), index, "support")
         if not stratified or not size:
             return order[:size]
-        share, extra = divmod(size, self.classes_per_task)
+        share, extra = divmod(size, self.task_sizes[index])
         of_class = [order[y[order] == label] for label in self._classes(index)]
         return torch.cat([row[: share + (rank < extra)] for rank, row in enumerate(of_class)])
 
@@ -158,14 +183,16 @@ class Scenario:
         task = next(index for index, (low, high) in ranges.items() if not low <= size <= high) + 1
         if size > largest:
             raise OptionError(f"support_size={size} leaves no training image of some class in task {task}; {advice}")
-        what = f"smaller than the {self.classes_per_task} classes of a task" if stratified else f"without a class of task {task}"
+        what = (
+            f"smaller than the {self.task_sizes[task - 1]} classes of a task" if stratified else f"without a class of task {task}"
+        )
         raise OptionError(f"support_size={size} is {what}; {advice}")
 
     def _support_range(self, index: int, y: Tensor, stratified: bool) -> tuple[int, int]:
         """The smallest and the largest support set of a task that leave every class an image on either side."""
-        k = self.classes_per_task
+        k, first = self.task_sizes[index], self._classes(index).start
         if stratified:
-            counts = torch.bincount(y - index * k, minlength=k).tolist()
+            counts = torch.bincount(y - first, minlength=k).tolist()
             return k, min((count - 1) * k + rank for rank, count in enumerate(counts))
         drawn = y[self._permutation(len(y), index, "support")]
         places = [(drawn == label).nonzero().squeeze(1).tolist() for label in self._classes(index)]
@@ -174,8 +201,8 @@ class Scenario:
     # -- batches ----------------------------------------------------------------------------------------------------------
 
     def prepare(self, x: Tensor) -> Tensor:
-        """Normalise raw images. uint8 [B, C, H, W] -> float32 [B, C, H, W], channels last"""
-        return (x.to(memory_format=torch.channels_last) - self.mean).div_(self.std)
+        """Normalise raw images, or vectors. uint8 [B, C, H, W] -> float32 [B, C, H, W], channels last"""
+        return (x.to(memory_format=layout_of(x)) - self.mean).div_(self.std)
 
     def batches(
         self, parts: Sequence[Part], task: int, epoch: int, steps: int | None = None, one_order: bool = False
@@ -228,6 +255,16 @@ def _check_tasks(n_tasks: int, n_classes: int, own: bool) -> None:
     raise OptionError(f"n_tasks={n_tasks} does not divide the {n_classes} classes; allowed: {allowed}; take {advice}")
 
 
+def _wrong_sizes(sizes: Sequence[int], n_classes: int) -> str:
+    """What is wrong with sizes of tasks that do not add up, and which ones would."""
+    text, n = ",".join(map(str, sizes)), len(sizes)
+    if min(sizes) < 1 or n > n_classes:
+        return f"task_sizes={text} is impossible: {n} tasks need at least one class each, of {n_classes}"
+    share, rest = divmod(n_classes, n)
+    works = ",".join(str(share + (task < rest)) for task in range(n))
+    return f"task_sizes={text} adds up to {sum(sizes)}, but there are {n_classes} classes; one that works: {works}"
+
+
 def arrival(n_classes: int, seed: int, order: str = "paper") -> Tensor:
     """The order in which classes arrive: original classes by label. -> int64 [classes]
 
@@ -266,7 +303,7 @@ def _draw_resized_crops(n: int, draws: torch.Generator) -> Tensor:
 
 
 def pick(images: Tensor, rows: Tensor) -> Tensor:
-    """Some of the images, channels last: much faster than `images[rows]`. [n, C, H, W], [B] -> [B, C, H, W]"""
+    """Some of the images, channels last: much faster than `images[rows]`. [n, C, H, W], [B] -> [B, C, H, W]; [n, D] -> [B, D]"""
     if images.ndim != 4:
         return images[rows]
     return images.permute(0, 2, 3, 1).index_select(0, rows).permute(0, 3, 1, 2)
@@ -306,7 +343,17 @@ def _resize_crops(x: Tensor, crops: Tensor) -> Tensor:
     return resized.round().clamp(0, 255).to(torch.uint8)
 
 
+def layout_of(x: Tensor) -> torch.memory_format:
+    """How a batch lies in memory: images channels last, vectors row by row."""
+    return torch.channels_last if x.ndim == 4 else torch.contiguous_format
+
+
 def _as_image(values: Sequence[float], images: Tensor, device: torch.device) -> Tensor:
-    """One value a channel, 0 ... 1, as an image 0 ... 255 of the size of the others, channels last. -> float32 [1, C, H, W]"""
+    """One value a channel, 0 ... 1, as an image 0 ... 255 of the size of the others, channels last. -> float32 [1, C, H, W]
+
+    Of vectors one value a feature, as it is. -> float32 [1, D]
+    """
+    if images.ndim == 2:
+        return torch.tensor(values, device=device).unsqueeze(0)
     column = torch.tensor(values, device=device).view(1, -1, 1, 1) * 255
     return column.expand(1, *images.shape[1:]).contiguous(memory_format=torch.channels_last)

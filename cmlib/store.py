@@ -41,7 +41,9 @@ class Run:
     R: accuracies in percent, [N][N], None above the diagonal. R_task_known: the same with the task given (CIL only).
     seconds_per_epoch: one list a task. gradient_steps: one number a task. retained: scalars kept between tasks, by what
     they are. formula: the paper's for the same memory, with its value. status: `finished`, or why and where it stopped.
-    classes: the names of each task's classes, in their order of arrival. notes: what a reader of the numbers must know.
+    each_epoch: accuracies in percent on the tasks so far after each epoch, a list a task of a list an epoch; empty where
+    nobody asked (CIL: with no task given). classes: the names of each task's classes, in their order of arrival.
+    notes: what a reader of the numbers must know.
     """
 
     id: str
@@ -57,6 +59,7 @@ class Run:
     versions: dict[str, str] = field(default_factory=dict)
     machine: dict[str, Any] = field(default_factory=dict)
     date: str = ""
+    each_epoch: list[list[list[float]]] = field(default_factory=list)
     classes: list[list[str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -64,6 +67,12 @@ class Run:
     def matrix(self) -> NDArray[np.float64]:
         """R as an array [N, N] in percent, NaN where nothing was measured."""
         return np.array([[np.nan if value is None else value for value in row] for row in self.R])
+
+    @property
+    def curve(self) -> NDArray[np.float64]:
+        """`each_epoch` as an array [epochs of all tasks, N] in percent: the classic curve; NaN where nothing was measured."""
+        rows = [row for task in self.each_epoch for row in task]
+        return np.array([row + [np.nan] * (len(self.R) - len(row)) for row in rows]).reshape(-1, len(self.R))
 
     @property
     def accuracy(self) -> float:

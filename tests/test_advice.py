@@ -110,9 +110,9 @@ def test_without_a_way_out_no_option_is_advised() -> None:
 )
 def test_the_smallest_memory_is_named(kind: str, words: str) -> None:
     options = {"memory_size": 1, "memory_kind": kind}
-    advice = settings(refused(lambda: make_memory(options, 10, 5), words))
-    assert advice["memory_size"] == (10 if kind == "total" else 2) and make_memory({**options, **advice}, 10, 5).size
-    refused(lambda: make_memory({**options, "memory_size": advice["memory_size"] - 1}, 10, 5))
+    advice = settings(refused(lambda: make_memory(options, (2,) * 5), words))
+    assert advice["memory_size"] == (10 if kind == "total" else 2) and make_memory({**options, **advice}, (2,) * 5).size
+    refused(lambda: make_memory({**options, "memory_size": advice["memory_size"] - 1}, (2,) * 5))
 
 
 def test_advice_holds_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

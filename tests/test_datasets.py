@@ -684,7 +684,7 @@ BAD_ARRAYS: list[tuple[Any, tuple[str, ...]]] = [
     ((X.astype(float), Y), ("x holds floats from 0 to 255", "0..1")),
     ((np.where(X[0, 0, 0] == X, np.nan, X / 255), Y), ("x holds floats from nan",)),
     ((X / -255, Y), ("x holds floats from -1",)),
-    ((X[:, 0], Y), ("x has the shape [20, 8]", "[n, H, W]")),
+    ((X[:, 0, 0], Y), ("x has the shape [20]", "[n, H, W]")),
     ((X[:0], Y[:0]), ("x has the shape [0, 1, 8, 8]", "nothing empty")),
     ((np.zeros((20, 4, 8, 8), np.uint8), Y), ("[20, 4, 8, 8]", "no 1 or 3 channels")),
     ((np.zeros((20, 3, 8, 3), np.uint8), Y), ("[20, 3, 8, 3]", "either end")),

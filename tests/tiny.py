@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cmlib import datasets
+from cmlib import datasets, nets
 from cmlib.methods import base
 from cmlib.nets import Backbone, TaskBatchNorm2d
 from cmlib.randomness import seeded
@@ -32,8 +32,10 @@ class TinyNet(Backbone):
         return F.relu(self.norm2(self.conv2(F.relu(self.norm1(self.conv1(x)))))).mean((2, 3))
 
 
-def tiny_backbone(channels: int, norm: str, seed: int) -> TinyNet:
-    """In place of `make_backbone`."""
+def tiny_backbone(channels: int, norm: str, seed: int, kind: str = nets.DEFAULT) -> Backbone:
+    """In place of `make_backbone`; the backbones that are asked for by name are small themselves."""
+    if kind != nets.DEFAULT:
+        return nets.make_backbone(channels, norm, seed, kind)
     with seeded(seed, 0, "backbone"):
         return TinyNet(channels, norm).to(memory_format=torch.channels_last)
 

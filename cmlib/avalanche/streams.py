@@ -132,7 +132,7 @@ class ExperienceStream(Scenario):
         t = torch.as_tensor(list(getattr(data, "targets_task_labels", [0] * len(y))))
         pairs = self._new_classes(y.tolist(), t.tolist())
         if not self.tasks:
-            self.classes_per_task = len(pairs)
+            self.divide((len(pairs),) * self.n_tasks)
             self.class_names = tuple(map(str, range(len(pairs) * self.n_tasks)))
         self.labels.add(pairs)
         first = sum(len(one) for one in self._sets)

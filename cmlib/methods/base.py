@@ -29,7 +29,7 @@ from torch import Tensor, nn
 
 from cmlib import formulas
 from cmlib.errors import OptionError, check_name
-from cmlib.nets import Backbone, make_backbone, make_head
+from cmlib.nets import DEFAULT, Backbone, inputs_of, make_backbone, make_head
 from cmlib.scenario import pick
 
 if TYPE_CHECKING:
@@ -95,6 +95,32 @@ class Option:
             if self.high < math.inf:
                 words += f"{' and' if self.low > -math.inf else ''} up to {self.high:g}"
         return words + (", or none" if self.optional else "")
+
+
+@dataclass(frozen=True)
+class Sizes(Option):
+    """An option that holds whole numbers above 0, given as a sequence or as a text, kept as the text `4,3,3`."""
+
+    kind: type = int
+
+    def parse(self, name: str, value: object) -> str | None:
+        """Return the text; raise OptionError for anything else."""
+        if value is None or value == "none":
+            return None
+        parts = value.split(",") if isinstance(value, str) else value if isinstance(value, list | tuple) else [value]
+        counts = [self._typed(part) for part in parts]
+        if not counts or any(count is None or not 1 <= count <= LARGEST for count in counts):
+            raise OptionError(f"{name}={value} is impossible; allowed: {self.allowed()}")
+        return ",".join(map(str, counts))
+
+    def allowed(self) -> str:
+        """The possible values in words."""
+        return "whole numbers of at least 1, as 4,3,3, or none"
+
+
+def sizes_in(text: str) -> tuple[int, ...]:
+    """The numbers in the text of such an option: `"4,3,3"` -> `(4, 3, 3)`."""
+    return tuple(map(int, text.split(",")))
 
 
 NORM_OPTIONS = {
@@ -184,7 +210,11 @@ class Method(nn.Module):
         self.option, self.scenario, self.kind = dict(options), scenario, scenario.kind
         self.recordable = self.recordable and self.option.get("batch_norm_batches") != "by_task"  # which looks at the labels
         if backbone is None:
-            backbone = make_backbone(scenario.data.x_train.shape[1], self.option["batch_norm"], scenario.seed)
+            kind = self.option.get("backbone", DEFAULT)
+            chosen = () if kind == DEFAULT else (kind,)
+            backbone = make_backbone(
+                inputs_of(scenario.data.x_train.shape[1:], kind), self.option["batch_norm"], scenario.seed, *chosen
+            )
         self.backbone, size = backbone, backbone.out_features
         self.heads = nn.ModuleList()
         self.past: nn.ModuleDict | None = None  # the network as it was before the current task, where a method needs it
@@ -220,6 +250,9 @@ class Method(nn.Module):
             logits = self.heads[task.index](self.backbone.features(x, task.index))
             return self.cross_entropy(logits, y - task.classes.start)
         return self.cross_entropy(self.all_logits(self.features_by_task(x, y)), y)
+
+    def before_measuring(self, task: Task) -> None:
+        """What `scores` needs of a task that has not ended, in eval mode, for accuracies after each epoch: nothing."""
 
     def end_task(self, task: Task) -> None:
         """Nothing to keep."""
@@ -292,8 +325,8 @@ class Method(nn.Module):
         network = [*self.backbone.parameters(), *self.trunk.parameters(), *self.heads.parameters()]
         sizes = {"N": self.scenario.n_tasks, "T": len(self.scenario.class_names), "P": sum(one.numel() for one in network)}
         sizes |= {"I": self.scenario.tasks[0].x[0].numel(), "D": self.backbone.out_features}
-        a_class = self.option.get("exemplars_per_class", 0) * self.scenario.classes_per_task
-        return sizes | {"E": self.option.get("embedding_size", 0), "M": self.option.get("memory_size", a_class)}
+        a_task = self.option.get("exemplars_per_class", 0) * sizes["T"] // sizes["N"]  # on average
+        return sizes | {"E": self.option.get("embedding_size", 0), "M": self.option.get("memory_size", a_task)}
 
     def cross_entropy(self, logits: Tensor, y: Tensor) -> Tensor:
         """Cross-entropy, whose logits are kept as `batch_scores`. [B, K], [B] -> scalar"""
@@ -310,7 +343,7 @@ class Method(nn.Module):
 
         With batch_norm_batches=by_task, in training, each task's samples go through a shared batch norm as a batch of their own.
         """
-        owners = y // self.scenario.classes_per_task
+        owners = self.scenario.owner[y]
         apart = self.training and self.option.get("batch_norm_batches") == "by_task"
         if not apart or self.backbone.task_norms()[0].kind != "shared":
             return self.backbone.features_by_task(x, owners)
@@ -324,9 +357,8 @@ class Method(nn.Module):
 
     def own_task_only(self, logits: Tensor, y: Tensor) -> Tensor:
         """Logits with minus infinity for the classes of other tasks than the sample's. [B, classes seen] -> the same"""
-        k = self.scenario.classes_per_task
-        task_of_class = torch.arange(logits.shape[1], device=y.device) // k
-        foreign = task_of_class != (y // k).unsqueeze(1)  # [B, classes seen]
+        owner = self.scenario.owner
+        foreign = owner[: logits.shape[1]] != owner[y].unsqueeze(1)  # [B, classes seen]
         return logits.masked_fill(foreign, -math.inf)
 
 

@@ -41,8 +41,8 @@ class CentroidsMatching(Method):
 
     options = OPTIONS
     keeps = {
-        "til": {"centroids": "E * k * N"},
-        "cil": {"centroids": "E * k * N", "projectors": "(N > 1) * N * Q", **IMAGES},
+        "til": {"centroids": "E * T"},
+        "cil": {"centroids": "E * T", "projectors": "(N > 1) * N * Q", **IMAGES},
     }
     paper_memory = {"til": "E x T", "cil": PAPER_MEMORY}
     shares_hidden_layer = False
@@ -51,7 +51,7 @@ class CentroidsMatching(Method):
         super().__init__(options, scenario, backbone)
         self.size, self.distance = int(self.option["embedding_size"]), str(self.option["distance"])
         self.projectors = nn.ModuleList()
-        self.memory = make_memory(self.option, len(scenario.class_names), scenario.n_tasks) if self.kind == "cil" else None
+        self.memory = make_memory(self.option, scenario.task_sizes) if self.kind == "cil" else None
 
     # -- hooks ------------------------------------------------------------------------------------------------------------
 
@@ -79,6 +79,10 @@ class CentroidsMatching(Method):
         embeddings = torch.stack([head(features) for head in self.heads])  # [t + 1, B, E]
         loss = self.merged_loss(embeddings, [*self.centroids[:-1], centroids], y)
         return loss + self.drift_weight(task.index) * self.cil_drift(x, y, embeddings[:-1], task)
+
+    def before_measuring(self, task: Task) -> None:
+        """The centroids as they now are."""
+        self.keep_centroids(task)
 
     def end_task(self, task: Task) -> None:
         """Keep the final centroids, computed in eval mode, and (CIL) exemplars."""

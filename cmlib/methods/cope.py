@@ -36,7 +36,7 @@ class PrototypeEvolution(Method):
     title = "CoPE"
     summary = "classify by the nearest prototype; prototypes follow the embedding along one pass over a stream"
     source = "De Lange and Tuytelaars (2021)"
-    keeps, paper_memory = {"cil": {"prototypes": "D * k * N", **IMAGES}}, {"cil": PAPER_MEMORY}
+    keeps, paper_memory = {"cil": {"prototypes": "D * T", **IMAGES}}, {"cil": PAPER_MEMORY}
     scenarios = ("cil",)
     options = {
         "exemplars_per_class": Option(300, "most exemplars of a class", int, low=1),

@@ -34,7 +34,7 @@ class ExperienceReplay(Method):
 
     def __init__(self, options: Mapping[str, Any], scenario: Scenario, backbone: Backbone | None = None) -> None:
         super().__init__(options, scenario, backbone)
-        self.memory = make_memory(self.option, len(scenario.class_names), scenario.n_tasks)
+        self.memory = make_memory(self.option, scenario.task_sizes)
 
     def batches(self, task: Task, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Batches that mix the current task with the memory."""

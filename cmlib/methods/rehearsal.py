@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -29,10 +29,13 @@ MEMORY_OPTIONS = {
 }
 
 
-def make_memory(options: dict[str, Any], scenario_classes: int, n_tasks: int) -> ExemplarMemory:
-    """The exemplar memory of an experiment; OptionError when it could not hold one exemplar of each class."""
+def make_memory(options: dict[str, Any], task_sizes: Sequence[int]) -> ExemplarMemory:
+    """The exemplar memory of an experiment; OptionError when it could not hold one exemplar of each class.
+
+    task_sizes: classes of each task
+    """
     size, kind = options["memory_size"], options["memory_kind"]
-    classes = scenario_classes if kind == "total" else scenario_classes // n_tasks
+    classes = sum(task_sizes) if kind == "total" else max(task_sizes)
     if size < classes:
         which = f"{classes} classes{'' if kind == 'total' else ' of a task'}"
         works = f"the smallest that works: {setting('memory_size', classes)}"
@@ -57,8 +60,8 @@ def rehearsal_batches(method: Method, memory: ExemplarMemory, task: Task, epoch:
 
 def rows_by_task(method: Method, memory: ExemplarMemory, task: Task) -> list[Tensor]:
     """Positions of each past task's exemplars in the memory."""
-    k = method.scenario.classes_per_task
-    return [memory.of_classes(i * k, (i + 1) * k) for i in range(task.index)]
+    past = [one.classes for one in method.scenario.tasks[: task.index]]
+    return [memory.of_classes(classes.start, classes.stop) for classes in past]
 
 
 def kept_exemplars(memory: ExemplarMemory) -> dict[str, list[Tensor]]:
@@ -68,5 +71,4 @@ def kept_exemplars(memory: ExemplarMemory) -> dict[str, list[Tensor]]:
 
 def make_task_memory(method: Method) -> ExemplarMemory:
     """A memory of `memory_size` exemplars for every task."""
-    scenario = method.scenario
-    return make_memory({**method.option, "memory_kind": "per_task"}, len(scenario.class_names), scenario.n_tasks)
+    return make_memory({**method.option, "memory_kind": "per_task"}, method.scenario.task_sizes)

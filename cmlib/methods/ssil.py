@@ -42,7 +42,7 @@ class SeparatedSoftmax(Method):
 
     def __init__(self, options: Mapping[str, Any], scenario: Scenario, backbone: Backbone | None = None) -> None:
         super().__init__(options, scenario, backbone)
-        self.memory = make_memory(self.option, len(scenario.class_names), scenario.n_tasks)
+        self.memory = make_memory(self.option, scenario.task_sizes)
 
     def begin_task(self, task: Task) -> None:
         """Keep a copy of the network, the teacher, and add the new head."""
@@ -60,8 +60,13 @@ class SeparatedSoftmax(Method):
             return super().loss(x, y, task)
         logits = self.all_logits(self.features_by_task(x, y))  # [B, classes seen]
         self.batch_scores = logits.detach()
-        taught = task_distillation(logits, self.past_logits(x), self.scenario.classes_per_task, self.option["temperature"])
+        taught = task_distillation(logits, self.past_logits(x), self.past_sizes(task), self.option["temperature"])
         return separated_cross_entropy(logits, y, task.classes.start) + taught
+
+    def past_sizes(self, task: Task) -> int | list[int]:
+        """Classes of each past task: one number where all tasks have as many."""
+        sizes = self.scenario.task_sizes
+        return sizes[0] if len(set(sizes)) == 1 else list(sizes[: task.index])
 
     def past_logits(self, x: Tensor) -> Tensor:
         """The teacher's scores, without gradient. -> [B, past classes]"""
@@ -89,12 +94,17 @@ def separated_cross_entropy(logits: Tensor, y: Tensor, first_new: int) -> Tensor
     return F.cross_entropy(logits.masked_fill(foreign, -math.inf), y)
 
 
-def task_distillation(logits: Tensor, taught: Tensor, classes_per_task: int, temperature: float) -> Tensor:
+def task_distillation(logits: Tensor, taught: Tensor, classes_per_task: int | list[int], temperature: float) -> Tensor:
     """Divergence of softened scores from the teacher's, a softmax a past task, summed over them. [B, K], [B, past] -> scalar
+
+    classes_per_task: of every past task, or one number each.
 
     Built in chapter 7.
     """
     size, T = len(logits), temperature
+    if not isinstance(classes_per_task, int):  # blocks of unequal widths, one after the other
+        blocks = zip(logits[:, : taught.shape[1]].split(classes_per_task, 1), taught.split(classes_per_task, 1), strict=True)
+        return torch.stack([task_distillation(one, other, other.shape[1], T) for one, other in blocks]).sum()
     ours = (logits[:, : taught.shape[1]] / T).reshape(size, -1, classes_per_task)  # [B, t, k]
     theirs = (taught / T).reshape(size, -1, classes_per_task)
     divergence = F.kl_div(ours.log_softmax(-1), theirs.log_softmax(-1), reduction="sum", log_target=True)

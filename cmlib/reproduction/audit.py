@@ -25,6 +25,7 @@ from cmlib.experiment import Experiment
 from cmlib.memory import quota
 from cmlib.methods import METHODS
 from cmlib.methods.cm import CentroidsMatching
+from cmlib.methods.base import sizes_in
 from cmlib.randomness import seeded
 from cmlib.reproduction import costs
 from cmlib.runfile import STOPPED
@@ -74,12 +75,19 @@ def stand_in(name: str) -> ImageData:
 
 @cache
 def _sizes(
-    name: str, n_tasks: int, seed: int, support: int, stratified: bool, per_class: int | None, split: str, order: str
+    name: str,
+    n_tasks: int,
+    classes: tuple[int, ...] | None,
+    seed: int,
+    support: int,
+    stratified: bool,
+    per_class: int | None,
+    split: str,
+    order: str,
 ) -> Sizes:
     data = stand_in(name)
-    scenario = Scenario(data, "til", n_tasks, seed, support, stratified, per_class, split, class_order=order)
-    k = scenario.classes_per_task
-    train = tuple(tuple(torch.bincount(t.y - t.classes.start, minlength=k).tolist()) for t in scenario.tasks)
+    scenario = Scenario(data, "til", n_tasks, seed, support, stratified, per_class, split, class_order=order, task_sizes=classes)
+    train = tuple(tuple(torch.bincount(t.y - t.classes.start, minlength=len(t.classes)).tolist()) for t in scenario.tasks)
     side, _, channels = map(int, datasets.KNOWN[name].size.split("x"))
     held, test = (tuple(len(one) for one in ys) for ys in zip(*((t.support_y, t.test_y) for t in scenario.tasks)))
     return Sizes(train, held, test, side * side * channels, channels)
@@ -92,25 +100,27 @@ def sizes_of(experiment: Experiment) -> Sizes | None:
     o = experiment.options
     support = (o.get("support_size", 0), o.get("stratified", True))
     shown = (o["train_per_class"], o["eval_split"], o["class_order"])
-    return _sizes(experiment.dataset, o["n_tasks"], experiment.seed, *support, *shown)
+    classes = sizes_in(o["task_sizes"]) if o["task_sizes"] else None
+    return _sizes(experiment.dataset, o["n_tasks"], classes, experiment.seed, *support, *shown)
 
 
 @cache
-def _parameters(channels: int, norm: str, head: str, outputs: int, heads: int, shared_layer: bool) -> tuple[int, int]:
-    """Parameters of backbone and heads, and those among them that are batch norms private to a task."""
-    backbone = nets.make_backbone(channels, norm, 0)
-    for _ in range(heads - 1):
+def _parameters(kind: str, inputs: int, norm: str, head: str, outputs: tuple[int, ...], shared_layer: bool) -> tuple[int, int]:
+    """Parameters of backbone and heads, and those among them that are batch norms private to a task. outputs: of each head"""
+    backbone = nets.make_backbone(inputs, norm, 0, kind)
+    width = backbone.out_features
+    for _ in outputs[1:]:
         backbone.add_task()
     private = {id(p): p.numel() for one in backbone.task_norms() if one.kind == "private" for p in one.parameters()}
-    trunk = nets.make_head("linear", nets.FEATURES, 0, 0) if shared_layer else torch.nn.Identity()
-    kind = "linear" if shared_layer else head
-    parts = [backbone, trunk, *(nets.make_head(kind, outputs, 0, i) for i in range(heads))]
+    trunk = nets.make_head("linear", width, 0, 0, width) if shared_layer else torch.nn.Identity()
+    layers = "linear" if shared_layer else head
+    parts = [backbone, trunk, *(nets.make_head(layers, size, 0, i, width) for i, size in enumerate(outputs))]
     return sum(p.numel() for part in parts for p in part.parameters()), sum(private.values())
 
 
 @cache
-def _norm_channels() -> int:
-    return sum(norm.features for norm in nets.make_backbone(1, "shared", 0).task_norms())
+def _norm_channels(kind: str) -> int:
+    return sum(norm.features for norm in nets.make_backbone(1, "shared", 0, kind).task_norms())
 
 
 @cache
@@ -131,9 +141,12 @@ class Kept:
     def network(self, heads: int | None = None) -> tuple[int, int]:
         """Parameters of the network with so many heads (all), and those in norms private to a task."""
         e, o = self.experiment, self.experiment.options
-        cls, outputs = METHODS[e.method], o.get("embedding_size", len(self.sizes.train[0]))
+        cls, tasks = METHODS[e.method], self.sizes.train[: heads or self.heads]
+        outputs = tuple(o.get("embedding_size", len(task)) for task in tasks)
         shared = e.scenario == "cil" and o["head"] == "mlp" and cls.shares_hidden_layer
-        return _parameters(self.sizes.channels, o["batch_norm"], o["head"], outputs, heads or self.heads, shared)
+        flat = nets.BACKBONES[o["backbone"]].flat
+        inputs = self.sizes.image if flat else self.sizes.channels
+        return _parameters(o["backbone"], inputs, o["batch_norm"], o["head"], outputs, shared)
 
     def consolidated(self, heads: int) -> int:
         """Weights that EWC holds once so many heads are there; private norms are left out, and stay with all their tasks."""
@@ -161,17 +174,20 @@ class Kept:
 
     def letters(self) -> dict[str, int]:
         """The values of the letters of `formulas`."""
-        o, k = self.experiment.options, len(self.sizes.train[0])
+        o, classes = self.experiment.options, sum(map(len, self.sizes.train[: self.heads]))
         kind, own = o["batch_norm"], o.get("centroids_merging", "shared")
+        width = nets.BACKBONES[o["backbone"]].out_features
         kinds = [o["merging"], *({"shared": [], "own": [o["merging"]]}.get(own, [own]))] if "merging" in o else []
         weights = [self.consolidated(heads) for heads in range(1, self.heads + 1)]
         return {
-            **{"N": self.heads, "k": k, "I": self.sizes.image, "D": nets.FEATURES, "E": o.get("embedding_size", 0)},
+            **{"N": self.heads, "I": self.sizes.image, "D": width, "E": o.get("embedding_size", 0)},
+            **{"T": classes, "k": classes // self.heads},  # k has no meaning where tasks differ
             "X": self.images(),
             "W": weights[-1],
             "A": sum(weights),
             "Q": sum(_projector(one, o["embedding_size"]) for one in kinds),
-            "V": _norm_channels() * (2 if kind == "stats" else 4),  # mean and variance, and with private norms scale and shift
+            "V": _norm_channels(o["backbone"])
+            * (2 if kind == "stats" else 4),  # mean and variance, and with private norms scale and shift
         }
 
     def scalars(self) -> dict[str, int] | None:
@@ -184,12 +200,13 @@ class Kept:
 
     def formula(self) -> dict[str, Any]:
         """The paper's formula with its value, as in the result file; nothing where the paper gives none."""
-        e, o, k = self.experiment, self.experiment.options, len(self.sizes.train[0])
+        e, o, classes = self.experiment, self.experiment.options, sum(map(len, self.sizes.train))
         printed = METHODS[e.method].paper_memory.get(e.scenario)
         if not printed:
             return {}
-        letters = {"N": e.n_tasks, "T": k * e.n_tasks, "P": self.network()[0], "I": self.sizes.image, "D": nets.FEATURES}
-        letters |= {"E": o.get("embedding_size", 0), "M": o.get("memory_size", o.get("exemplars_per_class", 0) * k)}
+        letters = {"N": e.n_tasks, "T": classes, "P": self.network()[0], "I": self.sizes.image}
+        letters |= {"D": nets.BACKBONES[o["backbone"]].out_features, "E": o.get("embedding_size", 0)}
+        letters |= {"M": o.get("memory_size", o.get("exemplars_per_class", 0) * classes // e.n_tasks)}
         return {"text": printed, "scalars": formulas.value(formulas.as_expression(printed), letters)}
 
 
