@@ -75,8 +75,8 @@ def adding(values: list[float]) -> str:
     return "too few runs"
 
 
-WRONG: dict[int, list[tuple[Answer, str]]] = {
-    1: [
+WRONG: dict[str, list[tuple[Answer, str]]] = {
+    "14_1": [
         (changed(0, "does not hold"), "case (a): one seed on the other side does not decide"),
         (changed(0, "too few runs"), "case (a): 'too few runs' is not the verdict"),
         (changed(1, "holds"), "case (b): B has two seeds only"),
@@ -88,7 +88,7 @@ WRONG: dict[int, list[tuple[Answer, str]]] = {
         (lambda: "holds", "must be a list of words, got str"),
         (lambda: 1 // 0, "your answer raised ZeroDivisionError"),
     ],
-    2: [
+    "14_2": [
         (lambda p, s, v: None, "a verdict is a word, got NoneType"),
         (lambda p, s, v: "agrees", "ours none: 'not run yet' is expected, got 'agrees'"),
         (slip(one=False), "'inside (one run)' is expected, got 'too few runs'"),
@@ -105,7 +105,7 @@ WRONG: dict[int, list[tuple[Answer, str]]] = {
         (lambda p, s, v: adding(v) if len(v) == 2 else right_2(p, s, v), "must stay as they are"),
         (lambda p, s, v: v[7], "your answer raised IndexError"),
     ],
-    3: [
+    "14_3": [
         (as_coded, "each embedding went through its own projector"),
         (lambda e, c, p: (right_3(e, c, p)[0] * len(p), right_3(e, c, p)[1]), "the sum was not divided by the number of tasks"),
         (lambda e, c, p: (p[-1](torch.stack(e).mean(0)), right_3(e, c, p)[1]), "all embeddings were averaged"),
@@ -120,12 +120,12 @@ WRONG: dict[int, list[tuple[Answer, str]]] = {
         (lambda e, c, p: right_3(e, [], p), "your answer raised"),
     ],
 }  # fmt: skip
-HINTS = {1: "Hint: count the seeds", 2: "Hint: no run; one run", 3: "Hint: projectors[-1]"}
+HINTS = {"14_1": "Hint: count the seeds", "14_2": "Hint: no run; one run", "14_3": "Hint: projectors[-1]"}
 
 
-@pytest.mark.parametrize(("k", "answer", "words"), [(k, *pair) for k, pairs in WRONG.items() for pair in pairs])
-def test_wrong_answers(capsys: pytest.CaptureFixture[str], k: int, answer: Answer, words: str) -> None:
-    check = getattr(checks, f"ch14_{k}")
+@pytest.mark.parametrize(("exercise", "answer", "words"), [(one, *pair) for one, pairs in WRONG.items() for pair in pairs])
+def test_wrong_answers(capsys: pytest.CaptureFixture[str], exercise: str, answer: Answer, words: str) -> None:
+    check = getattr(checks, f"ch{exercise}")
     first = said(capsys, check, answer)
-    assert first.startswith(f"Not yet 14.{k}: ") and words in first
-    assert HINTS[k] in said(capsys, check, answer)
+    assert first.startswith(f"Not yet {exercise.replace('_', '.')}: ") and words in first
+    assert HINTS[exercise] in said(capsys, check, answer)

@@ -75,7 +75,7 @@ EDGES: list[tuple[float, float | None, list[float]]] = [
     (80.0, None, [81.0]),
     (80.0, 2.0, [80.0, 80.0]),
     (80.0, 2.0, [81.05, 83.5, 85.95]),  # within two sds, not within one
-    (80.0, 1.0, [82.55, 85.0, 87.45]),  # within two sds of a sample alone
+    (80.0, 0.1, [82.05, 84.5, 86.95]),  # within two sds of a sample alone
     (80.0, 2.0, [83.0, 84.0, 85.0]),
     (80.0, 2.0, [85.0, 86.0, 87.0]),
     (80.0, 0.1, [80.5, 80.8, 80.9]),  # within a point
