@@ -609,7 +609,7 @@ def export(
     cells: Annotated[bool, typer.Option("--cells", help="One row a measured accuracy instead of one a run.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write all runs of a store as one tidy table."""
+    """Write all runs of a store as one tidy table: options, metrics (forgetting and average incremental accuracy too), cost."""
     from cmlib import store as stores
     from cmlib.reproduction import export as exports
 

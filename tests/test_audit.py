@@ -537,16 +537,25 @@ def test_a_row_a_run():
             content["status"],
         )
         if content["status"] != "finished":
-            assert row["accuracy"] == row["bwt_final"] == ""
+            assert row["accuracy"] == row["bwt_final"] == row["forgetting"] == row["incremental_accuracy"] == ""
             continue
         last, n = content["R"][-1], len(content["R"])
         assert float(row["accuracy"]) == pytest.approx(sum(last) / n)
         lost = [last[j] - content["R"][j][j] for j in range(n - 1)]
         assert float(row["bwt_final"]) == pytest.approx(sum(lost) / len(lost))
+        fallen = [max(earlier[j] for earlier in content["R"][j : n - 1]) - last[j] for j in range(n - 1)]
+        assert float(row["forgetting"]) == pytest.approx(sum(fallen) / len(fallen))
+        moments = [sum(values[: i + 1]) / (i + 1) for i, values in enumerate(content["R"])]
+        assert float(row["incremental_accuracy"]) == pytest.approx(sum(moments) / n)
         assert int(row["steps"]) == sum(content["gradient_steps"]) and int(row["retained"]) == sum(content["retained"].values())
         assert float(row["seconds"]) == pytest.approx(sum(s for task in content["seconds_per_epoch"] for s in task))
         assert row["digest"] == content["data"]["digest"] and row["version_torch"] == content["versions"]["torch"]
     assert any(row["accuracy"] == "" for row in rows)  # a run that stopped
+
+
+def test_of_a_single_task_there_is_no_forgetting():
+    row = exports.run_row(cm.run(cm.Experiment("digits", "til", "naive", 0, "smoke", n_tasks=1, train_per_class=16)))
+    assert row["forgetting"] is row["bwt_final"] is None and row["incremental_accuracy"] == row["accuracy"]
 
 
 def test_a_row_a_cell(tmp_path):

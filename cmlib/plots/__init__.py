@@ -21,6 +21,7 @@ _HOME = {
         "together",
     ),
     "style": ("PALETTE", "class_colour", "method_colour", "method_look", "task_colour", "use_style"),
+    "beside": ("dumbbell", "effect_dots", "verdict_bars"),
     "comparison": ("cost_bars", "diagonal", "pairwise", "whiskers"),
     "figures": (
         "accuracy_matrix",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+from cmlib import metrics
 from cmlib.errors import OptionError, StoreError, check_name
 from cmlib.store import Run, Store, write_atomically
 
@@ -19,8 +21,10 @@ def export(store: str | Path, out: str | Path | None = None, kind: str | None = 
     """Write all runs of a store as one table: `csv`, `parquet` or `json`, an object whose `rows` have values only where there
     are some. Unsaid, the end of `out` decides, which must not name another one; without `out` it is csv.
 
-    One row a run: who it is, every option, accuracy, bwt, bwt_final, learning_accuracy (percent; empty for a run that
-    stopped), steps, seconds, retained (scalars, in all and by what they are), formula, status, data, versions, date.
+    One row a run: who it is, every option, accuracy, bwt, bwt_final, learning_accuracy, forgetting (from the best earlier value),
+    incremental_accuracy (the average incremental accuracy; all in percent and empty for a run that stopped, transfers and
+    forgetting also for a single task), steps, seconds, retained (scalars, in all and by what they are), formula, status, data,
+    versions, date.
     cells: one row a measured accuracy instead: after_task, on_task (from 1 on), accuracy, task_known (told at test time).
     Returns the CSV or JSON when there is no `out`, else a line on what was written. Errors: StoreError, OptionError.
     """
@@ -63,6 +67,8 @@ def run_row(run: Run) -> dict[str, Any]:
     options = run.experiment["options"]
     row = {**_who(run), "revision": run.experiment["revision"], **options}
     row |= {name: measured[name] for name in ("accuracy", "bwt", "bwt_final", "learning_accuracy")}
+    more = {function.__name__: function(run.matrix) for function in (metrics.forgetting, metrics.incremental_accuracy)}
+    row |= {name: value if math.isfinite(value) else None for name, value in more.items()}
     row |= {"steps": sum(run.gradient_steps), "seconds": float(sum(map(sum, run.seconds_per_epoch)))}
     row["retained"] = sum(run.retained.values())
     row |= {f"retained_{what.replace(' ', '_')}": scalars for what, scalars in run.retained.items()}

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from cmlib.errors import StoreError
 from cmlib.experiment import Experiment
 from cmlib.methods import METHODS
 from cmlib.plots import figures, png
-from cmlib.reproduction import board, errata, fair, paper, report
+from cmlib.reproduction import board, errata, fair, paper, record, report
 from cmlib.store import REPEATS, Store, committed, write_atomically
 from cmlib.teaching.when import when_to_use
 
@@ -26,6 +28,29 @@ TABLES = {  # by the name of its block
     "errata": lambda: errata.markdown("digits"),
     "errata_mini": lambda: errata.effects_alone("mini"),
 }
+
+LISTS = {  # what a chapter shows whole, by the name of its value in `cm.say`, as `{printed_numbers:markdown}`
+    "printed_numbers": record.printed_numbers,
+    "switches": record.switches,
+    "discrepancies": record.discrepancies,
+    "sentences": record.sentences,
+}
+
+
+def is_recorded(name: str) -> bool:
+    """Whether a value of `cm.say` bears the name of a list or of a count of the reproduction record."""
+    return name in LISTS or name.startswith(record.COUNTED)
+
+
+@cache
+def of_record(name: str) -> Any:
+    """What the committed runs give for such a name; None for a count that does not exist."""
+    return LISTS[name]([committed()]) if name in LISTS else _counts().get(name)
+
+
+@cache
+def _counts() -> dict[str, int]:
+    return record.counts([committed()])
 
 
 def refresh_tables(folder: Path) -> list[Path]:

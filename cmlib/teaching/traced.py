@@ -316,11 +316,23 @@ def say_problems(record: Any, data: dict[str, str], chapter: str, runs: dict[str
     for kind in ("text/markdown", "text/plain"):
         if (kind, unfolded(data.get(kind, ""))) not in rendered:
             yield f"{kind} is not what its values give: '{data.get(kind, '')[:80]}'"
+    yield from record_problems(record["values"])
     missing = sorted(set(record["runs"]) - runs.keys())
     yield from (f"names the run {one}, which the store does not hold" for one in missing)
     if record["runs"] and not missing:
         named = [runs[one] for one in dict.fromkeys(record["runs"])]
         yield from value_problems(record, named, chapter, runs, found)
+
+
+def record_problems(values: dict[str, Any]) -> Iterator[str]:
+    """Lists and counts of the reproduction record that are not what the committed runs give."""
+    for name, value in values.items():
+        if filled.is_recorded(name):
+            wanted = filled.of_record(name)
+            pairs = zip(str(value).splitlines(), str(wanted).splitlines(), strict=False)
+            line = next((f": '{is_[:80]}' must be '{must[:80]}'" for is_, must in pairs if is_ != must), "")
+            if value != wanted:
+                yield f"{name} is not what the committed runs give{line}"
 
 
 def renderings(text: str, values: dict[str, Any]) -> set[tuple[str, str]]:
