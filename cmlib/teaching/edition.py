@@ -1,8 +1,8 @@
 """The book without its solutions: what students get in a course, and the sources of a site without them.
 
-A solution stands in the cell `cm.solution("4_2", globals())` with its outputs, and in the Markdown files of `solutions`, which a wheel
-carries. The quiz folds its answers. `without_solutions` takes the first out of a notebook, `without_answers` the last out of a page,
-`student_wheel` the files out of a wheel, and `traces` says whether anything was overlooked.
+A solution stands in the cell `cm.solution("4_2", globals())` with its outputs, and in the Markdown files of `solutions`, which a
+wheel carries. The quiz folds its answers. `without_solutions` takes the first out of a notebook, `without_answers` the last out
+of a page, `student_wheel` the files out of a wheel, and `traces` says whether anything was overlooked.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ def for_students(book: Mapping[str, Any]) -> dict[str, Any]:
             cell["source"] = COLAB.sub("", _source(cell))
         cells.append(cell)
         if cell["cell_type"] == "code" and "cm.setup(" in _source(cell) and _has_exercises(made):
-            cells.append({"cell_type": "code", "id": "record", "metadata": {}, "source": RECORD, "outputs": [], "execution_count": None})
+            empty: dict[str, Any] = {"metadata": {}, "outputs": [], "execution_count": None}
+            cells.append({"cell_type": "code", "id": "record", "source": RECORD, **empty})
     made["cells"] = cells
     return made
 
@@ -197,3 +198,12 @@ def _strings(value: Any) -> Iterator[str]:
     elif isinstance(value, dict):
         for one in value.values():
             yield from _strings(one)
+
+
+def main(root: Path, folder: Path, check: Path | None = None) -> None:
+    """Write sources without solutions into a folder; with a third argument only look whether a folder holds a solution."""
+    if check is None:
+        sources(root, folder)
+        return
+    if found := traces(folder, telling_lines(root)):
+        raise OptionError(f"{len(found)} traces of solutions, the first: {found[0]}")

@@ -1,8 +1,9 @@
-"""`cmlib grade FOLDER`: the result files of students (`cmlib.teaching.handin`) as one table, and those that cannot be trusted by name.
+"""`cmlib grade FOLDER`: the result files of students (`cmlib.teaching.handin`) as one table, and those that cannot be trusted by
+name.
 
-A row is a file. The table to read has a column a chapter with a sign an exercise: `+` passed, `o` tried, `.` not begun. The CSV file
-and the JSON object hold the tries of each exercise. Every `.json` file in the folder and below it is looked at, because platforms
-for teaching put each student's file into a folder of its own and may change its name.
+A row is a file. The table to read has a column a chapter with a sign an exercise: `+` passed, `o` tried, `.` not begun. The CSV
+file and the JSON object hold the tries of each exercise. Every `.json` file in the folder and below it is looked at, because
+platforms for teaching put each student's file into a folder of its own and may change its name.
 """
 
 from __future__ import annotations
@@ -58,6 +59,16 @@ def _of_chapter(number: int) -> list[str]:
     (folder,) = checks.__path__
     source = (Path(folder) / f"chapter{number:02d}.py").read_text(encoding="utf-8")
     return [f"{number}.{k}" for k in sorted(set(re.findall(rf"^def ch{number:02d}_(\d)\(", source, re.MULTILINE)))]
+
+
+def numbers(text: str | None) -> list[int]:
+    """`"1,3,4"` as numbers of chapters, none for None; OptionError for anything else."""
+    if text is None:
+        return []
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isascii() and part.isdecimal() and len(part) < 3 for part in parts):
+        raise OptionError(f"--chapters {text}: expected numbers of chapters separated by commas, as in 1,3,4")
+    return list(dict.fromkeys(int(part) for part in parts))
 
 
 def collect(folder: str | Path, chapters: Sequence[int] = ()) -> Report:
@@ -152,7 +163,7 @@ def _csv(report: Report) -> str:
     columns = [word for number in report.exercises for word in (number, f"{number} tries")]
     writer.writerow(["name", "file", "passed", "stars", *columns, "note"])
     for row in report.rows:
-        done, cells = passed(row, report.exercises), []
+        done, cells = passed(row, report.exercises), list[Any]()
         for number in report.exercises:
             one = row.made.exercises.get(number)
             cells += ["", ""] if one is None else [int(one.passed), one.tries]

@@ -1,9 +1,9 @@
 """What a student hands in: `cm.checks.record("Ada")` lets every check note its outcome in a small file that a teacher collects.
 
-Nothing is written unless a name is given. The file, `Ada.results.json` in the folder of the notebook, holds that name, the version
-of the package, and of each exercise whether it passed, with how many tests and at which try; no date, no machine, no answer. Its
-seal is a keyed hash of the content: it finds damage and changes by hand, and no more than that, because whoever reads this module
-can make one.
+Nothing is written unless a name is given. The file, `Ada.results.json` in the folder of the notebook, holds that name, the
+version of the package, and of each exercise whether it passed, with how many tests and at which try; no date, no machine, no
+answer. Its seal is a keyed hash of the content: it finds damage and changes by hand, and no more than that, because whoever
+reads this module can make one.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def record(name: str = "", folder: str | Path = ".") -> None:
     if path.exists() and (other := read(path).name) != name:
         raise OptionError(f"{path.name} holds the results of '{other}'; write your name as there, or move that file away")
     recording.path, recording.name = path, name
-    print(f"Checks are noted in {path.name}: this name, and of each exercise whether it passed, its tests and tries. Nothing else.")
+    print(f"Checks are noted in {path.name}: this name, and of each exercise whether it passed, tests and tries; nothing else.")
 
 
 def _file_name(name: str) -> str:
@@ -167,11 +167,15 @@ def _no_number(word: str) -> float:
 
 def _checked(content: Mapping[str, Any], where: str) -> HandIn:
     """A content whose seal fits, field by field: a seal can be forged, and a field of another kind must not travel on."""
-    name, version, exercises = content.get("name"), content.get("cmlib"), content.get("exercises")
-    texts = isinstance(name, str) and isinstance(version, str) and name.isprintable() and version.isprintable()
-    if not texts or not 0 < len(name) <= LONGEST_NAME or len(version) > 40 or not isinstance(exercises, dict):
+    name, version, exercises = (content.get(key) for key in ("name", "cmlib", "exercises"))
+    if not (_is_text(name, LONGEST_NAME) and _is_text(version, 40) and isinstance(exercises, dict)):
         raise DataError(f"{where} is damaged: a field is missing or of another kind")
+    assert isinstance(name, str) and isinstance(version, str)
     return HandIn(name, version, {number: _outcome(number, one, where) for number, one in exercises.items()})
+
+
+def _is_text(value: Any, most: int) -> bool:
+    return isinstance(value, str) and value.isprintable() and 0 < len(value) <= most
 
 
 def _outcome(number: str, fields: Any, where: str) -> Outcome:

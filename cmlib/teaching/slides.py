@@ -2,9 +2,9 @@
 
 A tagged text cell gives a slide for each of its headings. To stand on a wall it is shortened: of a paragraph or a list item the
 first sentences and the questions; equations, tables and pictures whole. The whole text goes into the speaker's notes (key S). A
-tagged code cell gives what it shows, or its code, where that is no picture and the chapter does not hide it; right below a tagged
-text it joins that slide. The first slide is the title of the chapter, the last one names its exercises. Answers and solutions are on
-no slide.
+tagged code cell gives what it shows, or its code, where that is no picture and the chapter does not hide it; right below a
+tagged text it joins that slide. The first slide is the title of the chapter, the last one names its exercises. Answers and
+solutions are on no slide.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import html
 import json
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +36,11 @@ SENTENCE = re.compile(r"(?<=[.!?:])[*_\")]*(?=\s+(?:[A-Z\[(*`$\"]|$))")
 # --- Markdown -----------------------------------------------------------------------------------------------------------
 
 
-def rendered(text: str) -> str:
-    """Markdown of a chapter as HTML: formulas for MathJax, boxes, tables; links inside the book as plain words."""
+def rendered(text: str, link: Callable[[re.Match[str]], str] | None = None) -> str:
+    """Markdown of a chapter as HTML: formulas for MathJax, boxes, tables.
+
+    link: what becomes of `[words](place)` inside the book; without it the words alone.
+    """
     from markdown_it import MarkdownIt
 
     kept: list[str] = []
@@ -46,17 +49,20 @@ def rendered(text: str) -> str:
         kept.append(piece)
         return f"\x02{len(kept) - 1}\x03"
 
-    text = BOX.sub(lambda box: f"\n\n{keep(_box(box))}\n\n", text)
+    text = BOX.sub(lambda box: f"\n\n{keep(_box(box, link))}\n\n", text)
     text = MATH.sub(lambda found: f"\n\n{keep(_formula(found))}\n\n", text)
     text = re.sub(r"(?<![\\$])\$([^$\n]+(?:\n[^$\n]+)?)\$", lambda found: keep(rf"\({html.escape(found[1])}\)"), text)
-    text = LINK.sub(r"\1", ROLE.sub("", text)).replace('href="playground.html', 'href="../student/playground.html')
+    text = LINK.sub(link or r"\1", ROLE.sub("", text)).replace('href="playground.html', 'href="../student/playground.html')
     made = str(MarkdownIt("commonmark", {"html": True}).enable("table").render(text))
     made = re.sub(r"<p>\x02(\d+)\x03</p>", lambda found: kept[int(found[1])], made)
     return re.sub(r"\x02(\d+)\x03", lambda found: kept[int(found[1])], made)
 
 
-def _box(found: re.Match[str]) -> str:
-    return f'<aside class="box"><p><strong>{html.escape(found[2])}</strong></p>{rendered(found[4])}</aside>'
+def _box(found: re.Match[str], link: Callable[[re.Match[str]], str] | None) -> str:
+    title, inside = html.escape(found[2]), rendered(found[4], link)
+    if "dropdown" in found[3]:
+        return f"<details><summary>{title}</summary>{inside}</details>"
+    return f'<aside class="box"><p><strong>{title}</strong></p>{inside}</aside>'
 
 
 def _formula(found: re.Match[str]) -> str:
@@ -184,7 +190,8 @@ def _exercises(book: Mapping[str, Any]) -> list[str]:
     if not titles:
         return []
     rows = "".join(f"<li>{html.escape(title)}</li>" for title in titles)
-    return [_section(f"<h2>Exercises</h2><ul>{rows}</ul><p>A check says what is wrong, and from the second try on how to go on.</p>", "")]
+    below = "<p>A check says what is wrong, and from the second try on how to go on.</p>"
+    return [_section(f"<h2>Exercises</h2><ul>{rows}</ul>{below}", "")]
 
 
 def _section(content: str, notes: str) -> str:
@@ -198,7 +205,7 @@ PAGE = """<!DOCTYPE html>
 <html lang="en" data-theme="light"><head><meta charset="utf-8"><title>{title}</title>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <link rel="stylesheet" href="reveal/reveal.css"><link rel="stylesheet" href="slides.css">
-<script>window.MathJax = {{tex: {{inlineMath: [["\\\\(", "\\\\)"]], displayMath: [["\\\\[", "\\\\]"]]}}, svg: {{fontCache: "none"}}}};</script>
+<script>window.MathJax = {{tex: {{inlineMath: [["\\\\(", "\\\\)"]]}}, svg: {{fontCache: "none"}}}};</script>
 <script defer src="mathjax/tex-svg.js"></script></head>
 <body><div class="reveal"><div class="slides">
 {slides}

@@ -7,8 +7,8 @@
 
 `exercise` turns it into what the reader calls: it runs the tests in order, stops at the first that fails, prints one line and
 returns None. The first failure says what is wrong, the second and every later one adds the hint. An answer that raises is
-reported like a wrong one; `NotImplementedError` (or `...`) is `not started`. Where a student has asked for it (`record`), each try is
-noted in a file.
+reported like a wrong one; `NotImplementedError` (or `...`) is `not started`. Where a student has asked for it (`record`), each
+try is noted in a file.
 """
 
 from __future__ import annotations
