@@ -199,6 +199,8 @@ def test_every_target_can_be_planned() -> None:
         "lint",
         "notebooks",
         "book",
+        "course",
+        "release",
         "publish-results",
         "clean",
         *map("test-{}".format, PARTS[1:]),
@@ -432,7 +434,7 @@ def test_workflows_use_the_same_commands() -> None:
         name: [step["run"] for job in flow["jobs"].values() for step in job["steps"] if "run" in step]
         for name, flow in flows.items()
     }
-    assert runs == {"ci": ["bash .ci/run"], "pages": ["make book"]}
+    assert runs == {"ci": ["bash .ci/run", "make test-units test-notebooks", "make course"], "pages": ["make book"]}
 
 
 # --- addresses -------------------------------------------------------------------------------------------------------

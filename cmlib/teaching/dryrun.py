@@ -44,7 +44,8 @@ def _minutes(block: str) -> float:
 
 def table(text: str) -> str:
     """The parts as a Markdown table; the last row is the sum."""
-    rows = [(name, [last - first, spoken, other, last - first - spoken - other]) for name, first, last, spoken, other in parts(text)]
+    found = [(name, last - first, spoken, other) for name, first, last, spoken, other in parts(text)]
+    rows = [(name, [plan, spoken, other, plan - spoken - other]) for name, plan, spoken, other in found]
     rows.append(("**all**", [sum(minutes[k] for _, minutes in rows) for k in range(4)]))
     lines = [[name, f"{plan:.0f}", *(f"{one:.1f}" for one in rest)] for name, (plan, *rest) in rows]
     return render.markdown(("part", "planned, minutes", "spoken", "everything else", "reserve"), lines, numbers=4)

@@ -147,13 +147,15 @@ def _write(path: Path, made: HandIn) -> None:
 def read(path: Path) -> HandIn:
     """A file as it was written; DataError, which says what is wrong, for any other."""
     try:
-        if path.stat().st_size > LARGEST:
-            raise DataError(f"{path.name} is no result file of cmlib: it has more than {LARGEST:,} bytes")
-        content = json.loads(path.read_bytes().decode("utf-8-sig"), parse_constant=_no_number)
+        with path.open("rb") as file:
+            raw = file.read(LARGEST + 1)
+        content = None if len(raw) > LARGEST else json.loads(raw.decode("utf-8-sig"), parse_constant=_no_number)
     except OSError as error:
         raise DataError(f"{path.name} cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError):
         raise DataError(f"{path.name} is damaged: its text is not JSON") from None
+    if len(raw) > LARGEST:
+        raise DataError(f"{path.name} is no result file of cmlib: it has more than {LARGEST:,} bytes")
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise DataError(f'{path.name} is no result file of cmlib: "format" is not "{FORMAT}"')
     if content.get("seal") != seal(content):
