@@ -1,4 +1,4 @@
-"""`make course`: no solution in what students get, links that lead somewhere, slides without a network, the minutes of the plans."""
+"""`make course`: no solution in what students get, links that lead somewhere, slides without a network, minutes that add up."""
 
 from __future__ import annotations
 
