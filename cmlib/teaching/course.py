@@ -202,11 +202,11 @@ def make(out: str | Path = OUT, root: Path | None = None) -> dict[str, Any]:
         _instructor(root, target / "instructor", teachers, wheel)
     decks = slides.write(root, target / "slides", lesson_chapters(root))
     (target / "START_HERE.html").write_text(_start(target, decks), encoding="utf-8")
-    leaks = edition.traces(target / "student", edition.telling_lines(root))
-    leaks += edition.traces(target / "slides", edition.telling_lines(root))
-    broken = dead_links(target / "student") + dead_links(target / "slides") + dead_links(target / "instructor")
-    if leaks or broken:
-        raise CmlibError(f"the course is not fit to be handed out: {[*leaks, *broken][0]}")
+    telling = edition.telling_lines(root)
+    wrong = [trace for name in ("student", "slides") for trace in edition.traces(target / name, telling)]
+    wrong += [link for name in ("student", "slides", "instructor") for link in dead_links(target / name)]
+    if wrong:
+        raise CmlibError(f"the course is not fit to be handed out: {wrong[0]}")
     archive = pack(target / ARCHIVE, target, ["START_HERE.html", "student", "slides"])
     count = len(notebooks.chapters(folder=root / "book"))
     return {"folder": str(target), "archive": str(archive), "chapters": count, "decks": len(decks)}

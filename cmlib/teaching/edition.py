@@ -54,6 +54,7 @@ def without_solutions(book: Mapping[str, Any]) -> dict[str, Any]:
 def for_students(book: Mapping[str, Any]) -> dict[str, Any]:
     """A notebook to work in: no solutions, no outputs, no link to a copy that has both, and a cell that records on request."""
     made = without_solutions(book)
+    setups = [cell for cell in made["cells"] if cell["cell_type"] == "code" and "cm.setup(" in _source(cell)]
     cells = []
     for cell in made["cells"]:
         if cell["cell_type"] == "code":
@@ -61,7 +62,7 @@ def for_students(book: Mapping[str, Any]) -> dict[str, Any]:
         elif cell["cell_type"] == "markdown":
             cell["source"] = COLAB.sub("", _source(cell))
         cells.append(cell)
-        if cell["cell_type"] == "code" and "cm.setup(" in _source(cell) and _has_exercises(made):
+        if cell in setups[:1] and _has_exercises(made):
             empty: dict[str, Any] = {"metadata": {}, "outputs": [], "execution_count": None}
             cells.append({"cell_type": "code", "id": "record", "source": RECORD, **empty})
     made["cells"] = cells
