@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -185,6 +186,34 @@ def test_a_bad_file_is_named_with_the_reason(tmp_path: Path, words: str, text: s
     assert [row.file for row in report.rows] == ["good.json"]
     ((file, why),) = report.refused
     assert file == "bad.json" and words in why and "\n" not in why
+
+
+def test_random_damage_is_refused_in_one_line_or_harms_nothing(tmp_path: Path, counted: Any) -> None:
+    path = submit(tmp_path, "Ada", [(one, right_one), (two, wrong)])
+    good, whole = path.read_bytes(), handin.read(path)
+    refused = 0
+    for seed in range(400):
+        rng = random.Random(seed)
+        a, b = sorted(rng.sample(range(len(good)), 2))
+        ways = [good[:a], good[:a] + good[b:], good[:a] + good[a:b] * 2 + good[b:], good[:a] + rng.randbytes(3) + good[a:]]
+        flipped = bytearray(good)
+        flipped[a] ^= 1 << rng.randrange(8)
+        path.write_bytes(rng.choice([*ways, bytes(flipped)]))
+        try:
+            assert handin.read(path) == whole, "only white space was changed"
+        except DataError as error:
+            refused += 1
+            assert "\n" not in str(error) and path.name in str(error)
+    counted("inputs fuzzed", 400)
+    assert refused > 300
+
+
+@pytest.mark.parametrize("kind", ["folder", "loop", "gone"])
+def test_what_is_no_file_is_refused(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "a.json"
+    path.mkdir() if kind == "folder" else path.symlink_to(path) if kind == "loop" else None
+    with pytest.raises(DataError, match=r"a\.json cannot be read: "):
+        handin.read(path)
 
 
 def test_the_table_does_not_count_what_was_changed_by_hand(three: Path, capsys: pytest.CaptureFixture) -> None:
