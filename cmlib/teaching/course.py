@@ -89,6 +89,7 @@ def page(text: str, known: Iterable[str] = (), mathjax: str = "../slides/mathjax
         return f"[{found[1] or place}]({target}{f'#{anchor}' if anchor else ''})"
 
     body = slides.rendered(re.sub(r"^\([\w-]+\)=\n", "", text, flags=re.MULTILINE), link)
+    body = re.sub(r"<h([23])>(.*?)</h\1>", lambda found: f'<h{found[1]} id="{_anchor(found[2])}">{found[2]}</h{found[1]}>', body)
     title = re.search(r"^# (.*)", text, re.MULTILINE)
     formulas = f'<script defer src="{mathjax}"></script>' if r"\(" in body or r"\[" in body else ""
     return (
@@ -96,6 +97,11 @@ def page(text: str, known: Iterable[str] = (), mathjax: str = "../slides/mathjax
         f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{STYLE}</style>{formulas}</head>\n'
         f"<body>\n{body}</body></html>\n"
     )
+
+
+def _anchor(heading: str) -> str:
+    """The name that the site gives a heading, too."""
+    return re.sub(r"[^\w -]", "", re.sub(r"<[^>]+>", "", heading).lower()).replace(" ", "-")
 
 
 def all_solutions(root: Path) -> str:
@@ -300,7 +306,13 @@ def dead_links(folder: Path) -> list[str]:
 
 def _is_there(page_path: Path, place: str) -> bool:
     address = urldefrag(place)[0]
-    return not address or (page_path.parent / address).is_file()
+    target = page_path.parent / address if address else page_path
+    anchor = urldefrag(place)[1]
+    if not target.is_file():
+        return False
+    if target.suffix != ".html" or not anchor or target.name in EXTRA:
+        return True
+    return f'id="{anchor}"' in target.read_text(encoding="utf-8")
 
 
 def _notebook_links(path: Path) -> list[str]:
