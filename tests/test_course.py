@@ -184,9 +184,8 @@ def test_links_lead_somewhere_and_nothing_is_loaded_from_elsewhere(made: Path) -
 
 
 def test_dead_links_are_found(tmp_path: Path) -> None:
-    (tmp_path / "a.html").write_text(
-        '<h2 id="t"></h2><a href="#t">t</a><a href="#u">u</a><a href="b.html#x">b</a><img src="https://x.example/y.png"><a href="a.html">a</a>'
-    )
+    links = '<h2 id="t"></h2><a href="#t">t</a><a href="#u">u</a><a href="b.html#x">b</a><a href="a.html">a</a>'
+    (tmp_path / "a.html").write_text(links + '<img src="https://x.example/y.png">')
     cell = {"cell_type": "markdown", "source": ["see [c](c.ipynb) and [d](d.md#e)"]}
     (tmp_path / "n.ipynb").write_text(json.dumps({"cells": [cell]}))
     assert course.dead_links(tmp_path) == [
@@ -265,7 +264,7 @@ def test_no_tag_no_slides() -> None:
 
 
 def test_a_text_gives_a_slide_a_heading_and_a_figure_below_joins_it() -> None:
-    long = "First sentence here. " + "word " * 60 + "end. **Is it so?** Last one."
+    long = "First sentence here. A " + "word " * 60 + "end. **Is it so?** Last one."
     cells = [
         TITLE,
         cell("markdown", f"## A\n\n{long}\n\n## Next\n\ngone", "slide"),
