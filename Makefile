@@ -43,9 +43,17 @@ lint: env
 notebooks: env
 	$(PY) -m cmlib.teaching.notebooks refresh
 
-## book            build the site into _build/html
+## book            build the site into _build/html; SOLUTIONS=no: without solutions, into _build/html_without_solutions
 book: env
-	@$(PARTS) build
+	@$(PARTS) $(if $(filter no,$(SOLUTIONS)),build_without_solutions,build)
+
+## course          students' chapters, slides, teachers' pages and one archive for rooms without a network: _build/course
+course: env
+	@$(PY) -m cmlib.cli course
+
+## release         site, notebooks and wheel as one archive that opens from a stick: _build/release; ADDRESS=as-is: whatever the address
+release: env
+	@$(PY) .ci/release.py $(if $(filter as-is,$(ADDRESS)),--address-as-is)
 
 ## publish-results validate the runs in ./runs, copy them to book/results, fill the pages' tables anew
 publish-results: env
@@ -67,4 +75,4 @@ env:
 	$(eval wrong := $(shell $(VENV) check '$(PYTHON)' $(ASKED)))$(if $(wrong),$(error $(wrong)))
 	@$(VENV) fill '$(PYTHON)' $(ASKED)
 
-.PHONY: help reproduce test $(TESTS) stress lint notebooks book publish-results repo clean env
+.PHONY: help reproduce test $(TESTS) stress lint notebooks book course release publish-results repo clean env

@@ -32,6 +32,7 @@ BY_FILE = ["-n", "2", "--dist", "loadfile"]
 SPREAD = ["-n", "2", "--dist", "worksteal"]  # tests of one file on both cores
 NBVAL = ["--nbval-lax", "--nbval-current-env", "--nbval-cell-timeout=300", "--timeout=330"]
 COUNTS = ("passed", "failed", "skipped")
+KEPT = ("executed", "course", "release", "html_without_solutions")  # in _build, when the site is built anew
 
 # What other CPUs do, as far as this one can be told to do it: most are upper limits, so they work on every CPU.
 CONFIGURATIONS = {
@@ -206,11 +207,27 @@ def faults() -> list[Result]:
 
 
 def build() -> list[Result]:
-    """The site from nothing (a second build on a broken source would pass); executed chapters stay."""
+    """The site from nothing (a second build on a broken source would pass); executed chapters and what is handed out stay."""
     for path in (ROOT / "_build").glob("*"):
-        if path.name != "executed":
+        if path.name not in KEPT:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
     return [command(str(BIN / "jupyter-book"), "build", ".", "-W", "-n", "--keep-going")]
+
+
+def build_without_solutions() -> list[Result]:
+    """The same site from sources without solutions and answers, in a folder of its own; nothing of them may be left."""
+    source = ROOT / "_build" / "without_solutions"
+    target = ROOT / "_build" / "html_without_solutions"
+    code = "import sys; from pathlib import Path; from cmlib.teaching import edition; edition.main(*map(Path, sys.argv[1:]))"
+    done = [command(sys.executable, "-c", code, str(ROOT), str(source))]
+    if done[-1].word == "passed":
+        done += [command(str(BIN / "jupyter-book"), "build", str(source), "-W", "-n", "--keep-going")]
+    if done[-1].word == "passed":
+        shutil.rmtree(target, ignore_errors=True)
+        shutil.move(source / "_build" / "html", target)
+        shutil.rmtree(source)
+        done += [command(sys.executable, "-c", code, str(ROOT), str(target), "check")]
+    return done
 
 
 def book() -> list[Result]:
@@ -235,7 +252,7 @@ def glance() -> list[Result]:
     return browser("browser and not slow")
 
 
-EVERY = (lint, units, notebooks, book, engines, numbers, faults, browser, glance, stress, build, cpus)
+EVERY = (lint, units, notebooks, book, engines, numbers, faults, browser, glance, stress, build, build_without_solutions, cpus)
 PARTS = {part.__name__: part for part in EVERY}
 
 

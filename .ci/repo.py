@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-SKIPPED_FOLDERS = {"_build", "build", "dist", "runs", "__pycache__", "mathjax"}  # mathjax: vendored, one file
+SKIPPED_FOLDERS = {"_build", "build", "dist", "runs", "__pycache__", "mathjax", "reveal"}  # the last two are vendored
 BINARY = {".png", ".npz", ".parquet", ".ico", ".woff", ".woff2", ".pdf", ".gif", ".jpg", ".pyc"}
 
 # Repositories of others that the book may link to.

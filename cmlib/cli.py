@@ -1,5 +1,5 @@
 """The `cmlib` command: run, sweep, chapters, features, methods, datasets, doctor, bench, report, table, claims, errata, audit,
-export, publish, pack, unpack.
+export, publish, pack, unpack, course, grade.
 
 Bad input ends with exit code 2 and one line on stderr; an interruption with exit code 1 and one line on how to go on.
 `--format json`, or `--json` for short, prints one object on stdout and nothing else.
@@ -40,6 +40,7 @@ GOES_ON = {  # after an interruption, by command; the others have kept nothing
     "publish": ANEW,
     "pack": ANEW,
     "unpack": ANEW,
+    "course": ANEW,
     "tables": ANEW,
 }
 
@@ -529,6 +530,37 @@ def chapters(
         code = book.main(profile, only, parameter or [], jobs, out, recompute)
     print(json.dumps(json.loads((Path(out) / book.REPORT[0]).read_text(encoding="utf-8"))))
     return code
+
+
+@command()
+def course(
+    out: Annotated[str, typer.Option(help="Folder for the course; one that holds a course is written anew.")] = "_build/course",
+    form: Form = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write what a teacher hands out: students' chapters without solutions, slides, the teachers' pages, one archive."""
+    from cmlib.teaching import course as courses
+
+    form = chosen(form, as_json, "text", "json")
+    check_folder("--out", out)
+    made = courses.make(out)
+    say(f"{made['chapters']} chapters and {made['decks']} decks in {made['folder']}; for rooms: {made['archive']}", form, **made)
+
+
+@command()
+def grade(
+    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="The folder with the students' result files, unpacked.")],
+    only: Annotated[str | None, typer.Option("--chapters", help="Only these count, as in 1,3,4 (default: those begun).")] = None,
+    form: Annotated[str | None, typer.Option("--format", help="text, md, csv or json (default: text).")] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Tabulate the result files that students' checks wrote; exit code 1 when a file is damaged or was changed."""
+    from cmlib.teaching import grade as grading
+
+    form = chosen(form, as_json, *grading.FORMATS)
+    report = grading.collect(folder, grading.numbers(only))
+    print(grading.show(report, form))
+    return int(bool(report.refused))
 
 
 @command()

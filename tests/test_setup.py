@@ -200,6 +200,8 @@ def test_every_target_can_be_planned() -> None:
         "lint",
         "notebooks",
         "book",
+        "course",
+        "release",
         "publish-results",
         "clean",
         *TARGETS,
@@ -436,7 +438,7 @@ def test_workflows_use_the_same_commands() -> None:
         name: [step["run"] for job in flow["jobs"].values() for step in job["steps"] if "run" in step]
         for name, flow in flows.items()
     }
-    assert runs == {"ci": ["bash .ci/run"], "pages": ["make book"]}
+    assert runs == {"ci": ["bash .ci/run", "make test-units test-notebooks", "make course"], "pages": ["make book"]}
 
 
 # --- addresses -------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from importlib.resources import files
 from typing import Any
 
 from cmlib.errors import OptionError, nearest
+from cmlib.teaching.handin import paused
 
 BLOCK = re.compile(r"^```python( quiet)?\n(.*?)^```\n?", re.MULTILINE | re.DOTALL)
 FOLDED = re.compile(r"<details[^>]*><summary>[^<]*</summary>(\n\n|)(.*)\1</details>", re.DOTALL)
@@ -55,7 +56,10 @@ def solution(number: str, namespace: Mapping[str, Any] | None = None) -> Folded:
 
 def source(number: str) -> str:
     """The Markdown text of a solution; OptionError for an exercise that does not exist."""
-    known = {path.name.removesuffix(".md"): path for path in (files("cmlib.teaching") / "solutions").iterdir()}
+    folder = files("cmlib.teaching") / "solutions"
+    if not folder.is_dir():
+        raise OptionError("this is the students' package, which comes without solutions; your teacher has them")
+    known = {path.name.removesuffix(".md"): path for path in folder.iterdir()}
     found = re.fullmatch(r"0?(\d{1,2})[_.](\d)", str(number))
     key = f"{int(found[1]):02d}_{found[2]}" if found else str(number)
     if key not in known:
@@ -66,7 +70,7 @@ def source(number: str) -> str:
 def _run(text: str, number: str, namespace: Mapping[str, Any]) -> tuple[str, list[Any]]:
     """Run the blocks one after the other: what they print, and the values of their last expressions."""
     names, shown, printed = dict(namespace), [], io.StringIO()
-    with contextlib.redirect_stdout(printed):
+    with contextlib.redirect_stdout(printed), paused():
         for block in BLOCK.finditer(text):
             for value in _values(block[2], names, f"<solution {number}>"):
                 shown += value if isinstance(value, list) else [] if value is None else [value]

@@ -7,7 +7,8 @@
 
 `exercise` turns it into what the reader calls: it runs the tests in order, stops at the first that fails, prints one line and
 returns None. The first failure says what is wrong, the second and every later one adds the hint. An answer that raises is
-reported like a wrong one; `NotImplementedError` (or `...`) is `not started`.
+reported like a wrong one; `NotImplementedError` (or `...`) is `not started`. Where a student has asked for it (`record`), each
+try is noted in a file.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
+from cmlib.teaching import handin
 
 failures: Counter[str] = Counter()  # of each exercise since its last success or since it was begun
 LATER = "A hint comes with the next try"
@@ -96,8 +99,10 @@ def verdict(answer: Any, tests: Callable[[Any, Test], None], number: str, hint: 
         problem = f"your answer raised {type(error).__name__}: {' '.join(str(error).split())[:200]}"
     else:
         failures.pop(number, None)
+        handin.note(number, True, test.count)
         return f"OK {number} ({test.count} tests)"
     failures[number] += 1
+    handin.note(number, False, 0)
     return f"Not yet {number}: {problem}. {f'Hint: {hint}' if failures[number] > 1 else LATER}"
 
 

@@ -1,0 +1,210 @@
+"""The book without its solutions: what students get in a course, and the sources of a site without them.
+
+A solution stands in the cell `cm.solution("4_2", globals())` with its outputs, and in the Markdown files of `solutions`, which a
+wheel carries. The quiz folds its answers. `without_solutions` takes the first out of a notebook, `without_answers` the last out
+of a page, `student_wheel` the files out of a wheel, and `traces` says whether anything was overlooked.
+"""
+
+from __future__ import annotations
+
+import base64
+import copy
+import hashlib
+import json
+import re
+import shutil
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from cmlib.errors import OptionError
+from cmlib.teaching import notebooks
+
+SOLUTION_CELL = re.compile(r"^cm\.solution\(", re.MULTILINE)
+COLAB = re.compile(r"(?:\*\*\[Open in Colab\]|\[\*\*Open in Colab\*\*\])\([^)]*\)(?:\*\*)?\s*·\s*")
+ANSWER = re.compile(r"^(`{3,}|:{3,})\{admonition\} Answer[^\n]*\n.*?^\1 *\n?", re.MULTILINE | re.DOTALL)
+QUIZ = "quiz.md"
+RECORD = """\
+# If your teacher collects results, write a name between the quotes. Nothing else about you is noted.
+cm.checks.record("")"""
+SHORTEST = 24  # letters of a line that says where it comes from
+
+
+# --- notebooks and pages ----------------------------------------------------------------------------------------------
+
+
+def is_solution(cell: Any) -> bool:
+    """Whether a cell unfolds the solution of an exercise."""
+    return cell["cell_type"] == "code" and SOLUTION_CELL.search(_source(cell)) is not None
+
+
+def _source(cell: Mapping[str, Any]) -> str:
+    return "".join(cell["source"])
+
+
+def without_solutions(book: Mapping[str, Any]) -> dict[str, Any]:
+    """A notebook, as JSON, without the cells of its solutions; everything else, outputs included, as it was."""
+    made = copy.deepcopy(dict(book))
+    made["cells"] = [cell for cell in made["cells"] if not is_solution(cell)]
+    return made
+
+
+def for_students(book: Mapping[str, Any]) -> dict[str, Any]:
+    """A notebook to work in: no solutions, no outputs, no link to a copy that has both, and a cell that records on request."""
+    made = without_solutions(book)
+    setups = [cell for cell in made["cells"] if cell["cell_type"] == "code" and "cm.setup(" in _source(cell)]
+    cells = []
+    for cell in made["cells"]:
+        if cell["cell_type"] == "code":
+            cell["outputs"], cell["execution_count"] = [], None
+        elif cell["cell_type"] == "markdown":
+            cell["source"] = COLAB.sub("", _source(cell))
+        cells.append(cell)
+        if cell in setups[:1] and _has_exercises(made):
+            empty: dict[str, Any] = {"metadata": {}, "outputs": [], "execution_count": None}
+            cells.append({"cell_type": "code", "id": "record", "source": RECORD, **empty})
+    made["cells"] = cells
+    return made
+
+
+def _has_exercises(book: Mapping[str, Any]) -> bool:
+    return any("cm.checks.ch" in _source(cell) for cell in book["cells"])
+
+
+def without_answers(text: str) -> str:
+    """A page without its folded answers: admonitions whose title begins with the word Answer."""
+    return ANSWER.sub("", text)
+
+
+def write_notebook(path: Path, book: Mapping[str, Any]) -> None:
+    """Write a notebook as the book's own are written."""
+    path.write_text(json.dumps(book, ensure_ascii=False, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def sources(root: Path, target: Path) -> Path:
+    """Copy what Sphinx reads (`book`, `_config.yml`, `_toc.yml`) into a fresh folder, without solutions and answers."""
+    if target.resolve() in {root.resolve(), *root.resolve().parents}:
+        raise OptionError(f"{target}: the book itself lies there")
+    shutil.rmtree(target, ignore_errors=True)
+    left_out = shutil.ignore_patterns("results", "repeats", ".ipynb_checkpoints", "*.ipynb", "__pycache__")
+    shutil.copytree(root / "book", target / "book", ignore=left_out)
+    for name in ("_config.yml", "_toc.yml"):
+        shutil.copy2(root / name, target)
+    for path in notebooks.chapters(folder=root / "book"):
+        write_notebook(target / "book" / path.name, without_solutions(json.loads(path.read_text(encoding="utf-8"))))
+    for path in (target / "book").glob("*.md"):
+        path.write_text(without_answers(path.read_text(encoding="utf-8")), encoding="utf-8")
+    return target
+
+
+# --- the wheel --------------------------------------------------------------------------------------------------------
+
+SOLUTIONS = "cmlib/teaching/solutions/"
+
+
+def student_wheel(wheel: Path, folder: Path) -> Path:
+    """A copy of a wheel without the solutions, under a name that says so; its list of files is kept true."""
+    name, version, rest = wheel.name.split("-", 2)
+    target = folder / f"{name}-{version}-0student-{rest}"
+    with zipfile.ZipFile(wheel) as old, zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as new:
+        for info in old.infolist():
+            if info.filename.startswith(SOLUTIONS):
+                continue
+            content = old.read(info)
+            if info.filename.endswith(".dist-info/WHEEL"):
+                content = content.rstrip(b"\n") + b"\nBuild: 0student\n"
+                mended = f"{info.filename},sha256={_hash(content)},{len(content)}"
+            if info.filename.endswith(".dist-info/RECORD"):
+                content = _record(content.decode("utf-8"), mended).encode("utf-8")
+            new.writestr(info, content)
+    return target
+
+
+def _hash(content: bytes) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+
+
+def _record(text: str, mended: str) -> str:
+    """The list of a wheel's files; its last entry is the list itself, so that WHEEL has been seen before."""
+    place = mended.partition(",")[0]
+    lines = [line for line in text.splitlines() if not line.startswith((SOLUTIONS, f"{place},"))]
+    return "\n".join([*lines[:-1], mended, lines[-1]]) + "\n"
+
+
+# --- what was overlooked ----------------------------------------------------------------------------------------------
+
+
+def telling_lines(root: Path) -> dict[str, set[str]]:
+    """Lines by which a solution is recognised: by its name, as "04_2", those of its file that stand nowhere else.
+
+    White space counts as one blank. What a chapter's own cells or the package say, whose checks students need, tells nothing.
+    """
+    said = " ".join([*_own_texts(root), *(path.read_text(encoding="utf-8") for path in sorted((root / "cmlib").rglob("*.py")))])
+    said = " ".join(said.split())
+    places = sorted((files("cmlib.teaching") / "solutions").iterdir(), key=lambda one: one.name)
+    lines = {place.name.removesuffix(".md"): place.read_text(encoding="utf-8").splitlines() for place in places}
+    short = {key: {" ".join(line.split()) for line in found} for key, found in lines.items()}
+    return {key: {line for line in found if len(line) >= SHORTEST and line not in said} for key, found in short.items()}
+
+
+def _own_texts(root: Path) -> Iterator[str]:
+    for path in notebooks.chapters(folder=root / "book"):
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        yield from (_source(cell) for cell in cells if not is_solution(cell))
+
+
+def traces(folder: Path, telling: Mapping[str, Iterable[str]]) -> list[str]:
+    """Where a solution shows in a folder, inside notebooks, pages and archives too: `file: solution 04_2: the line`."""
+    found = []
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        for where, text in _texts(path.relative_to(folder).as_posix(), path.name, path.read_bytes()):
+            flat = " ".join(text.split())
+            found += [f"{where}: solution {key}: {line}" for key, lines in telling.items() for line in lines if line in flat]
+    return found
+
+
+def _texts(where: str, name: str, content: bytes) -> Iterator[tuple[str, str]]:
+    """The text of a file as it is, and as its reader sees it."""
+    if name.endswith((".zip", ".whl")):
+        import io
+
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            for inner in archive.namelist():
+                yield from _texts(f"{where}/{inner}", inner, archive.read(inner))
+        return
+    if name.endswith((".png", ".npz", ".ico", ".woff", ".woff2", ".ttf", ".inv")):
+        return
+    text = content.decode("utf-8", errors="replace")
+    yield where, text
+    if name.endswith((".ipynb", ".json")):
+        yield from ((where, piece) for piece in _strings(json.loads(text)))
+    if name.endswith((".html", ".svg")):
+        import html
+
+        yield where, html.unescape(re.sub(r"<[^>]*>", "", text))
+
+
+def _strings(value: Any) -> Iterator[str]:
+    """All texts inside a JSON value; a list of texts is one, as a notebook writes a source."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list):
+        if all(isinstance(one, str) for one in value):
+            yield "".join(value)
+        else:
+            for one in value:
+                yield from _strings(one)
+    elif isinstance(value, dict):
+        for one in value.values():
+            yield from _strings(one)
+
+
+def main(root: Path, folder: Path, check: Path | None = None) -> None:
+    """Write sources without solutions into a folder; with a third argument only look whether a folder holds a solution."""
+    if check is None:
+        sources(root, folder)
+        return
+    if found := traces(folder, telling_lines(root)):
+        raise OptionError(f"{len(found)} traces of solutions, the first: {found[0]}")
