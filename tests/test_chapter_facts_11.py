@@ -64,11 +64,11 @@ def test_affine_kinds_keep_midpoints_and_the_others_bend(kind: str) -> None:
 def test_offsets_for_both_are_offsets_for_the_centroids_alone() -> None:
     torch.manual_seed(0)
     e, c = torch.randn(3, 40, 8), [torch.randn(2, 8) for _ in range(3)]
-    both = [make_projector("offset", 8) for _ in range(3)]
-    mean = torch.stack([one.offset for one in both]).mean(0)  # type: ignore[arg-type]
-    alone = [make_projector("offset", 8) for _ in range(3)]
+    both: list[Any] = [make_projector("offset", 8) for _ in range(3)]
+    mean = torch.stack([one.offset for one in both]).mean(0)
+    alone: list[Any] = [make_projector("offset", 8) for _ in range(3)]
     for new, old in zip(alone, both, strict=True):
-        new.offset.data.copy_(old.offset - mean)  # type: ignore[operator,union-attr]
+        new.offset.data.copy_(old.offset - mean)
     none = [make_projector("none", 8) for _ in range(3)]
     torch.testing.assert_close(merged_log_probabilities(e, c, both), merged_log_probabilities(e, c, none, alone))
 
@@ -121,8 +121,7 @@ def test_the_digits_have_effects_of_rows_and_columns_and_none_of_pairs() -> None
 def test_the_order_of_table_3_does_not_carry_over() -> None:
     for kind in ("none", "offset"):
         assert gains(lambda run: run.accuracy, merging=kind).min() > 0
-    linear = gains(lambda run: run.accuracy, merging="linear")
-    assert abs(linear.mean()) < linear.std(ddof=1)
+    assert gains(lambda run: run.accuracy, merging="linear").max() < 0
 
 
 def test_trained_projectors_lose_later_and_not_at_first() -> None:
@@ -139,7 +138,9 @@ def test_the_page_shows_all_printed_numbers_of_both_tables() -> None:
     text = "\n".join("".join(output.get("data", {}).get("text/plain", "")) for output in outputs)
     for place, one in cm.paper.printed_table(3).items():
         assert f"{one.mean:.2f}" in text, place
-    assert set(KINDS) | {"linear"} == {place.variant.split("=")[-1] for place in [*cm.paper.printed_table(3), *cm.paper.printed_table(5)]}
+    assert set(KINDS) | {"linear"} == {
+        place.variant.split("=")[-1] for place in [*cm.paper.printed_table(3), *cm.paper.printed_table(5)]
+    }
     pictures = "\n".join("".join(output.get("data", {}).get("text/html", "")) for output in outputs)
     for value in table5().ravel():
         assert f"{value:.1f}" in pictures, value

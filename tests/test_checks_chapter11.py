@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -27,7 +27,7 @@ def test_a_stub_is_not_started(capsys: pytest.CaptureFixture[str], k: int) -> No
 KEEPS = [True, True, False, True, True, False]
 
 
-def fold(head: nn.Sequential, projector: nn.Linear, weight: Any = None, bias: Any = None) -> nn.Sequential:
+def fold(head: Any, projector: Any, weight: Any = None, bias: Any = None) -> nn.Sequential:
     """The right answer; `weight` and `bias` make a mistake of it."""
     P, b, V, v = projector.weight, projector.bias, head[2].weight, head[2].bias
     new = copy.deepcopy(head)
@@ -37,7 +37,7 @@ def fold(head: nn.Sequential, projector: nn.Linear, weight: Any = None, bias: An
     return new
 
 
-def fold_into_new_layers(head: nn.Sequential, projector: nn.Linear) -> nn.Sequential:
+def fold_into_new_layers(head: Any, projector: Any) -> nn.Sequential:
     first, last = nn.Linear(*reversed(head[0].weight.shape)), nn.Linear(head[2].in_features, projector.out_features)
     first.load_state_dict(head[0].state_dict())
     weights = {"weight": projector.weight @ head[2].weight, "bias": projector.weight @ head[2].bias + projector.bias}
@@ -52,8 +52,8 @@ class LowRank(nn.Module):
 
     def __init__(self, size: int, r: int) -> None:
         super().__init__()
-        self.R = nn.Parameter(self.spread * torch.randn(r, size) / size**0.5)
-        self.L = nn.Parameter(torch.zeros(size, r))
+        self.R: Any = nn.Parameter(self.spread * torch.randn(r, size) / size**0.5)
+        self.L: Any = nn.Parameter(torch.zeros(size, r))
 
     def forward(self, e: Any) -> Any:
         return e + self.added(e)
@@ -118,7 +118,7 @@ class Plain(LowRank):
 
 
 class Shared(LowRank):
-    one: dict[tuple[int, int], nn.Parameter] = {}
+    one: ClassVar[dict[tuple[int, int], nn.Parameter]] = {}
 
     def __init__(self, size: int, r: int) -> None:
         super().__init__(size, r)
@@ -164,11 +164,11 @@ class Full(LowRank):
         super().__init__(size, size)
 
 
-def same_layers(head: nn.Sequential, projector: nn.Linear) -> nn.Sequential:
+def same_layers(head: Any, projector: Any) -> nn.Sequential:
     return nn.Sequential(head[0], head[1], fold(head, projector)[2])
 
 
-def in_place(head: nn.Sequential, projector: nn.Linear) -> nn.Sequential:
+def in_place(head: Any, projector: Any) -> nn.Sequential:
     new = copy.deepcopy(fold(head, projector))
     head.load_state_dict(new.state_dict())
     return new
@@ -193,7 +193,7 @@ WRONG: dict[str, list[tuple[Any, str]]] = {
         (lambda head, projector: fold(head, projector, bias=lambda P, b, v: P @ v), "the projector's bias is missing"),
         (lambda head, projector: fold(head, projector, lambda P, V: P.T @ V, lambda P, b, v: P.T @ v + b), "wrong way round"),
         (lambda head, projector: fold(head, projector, lambda P, V: 2 * P @ V), "what the new head gives should be"),
-        (lambda head, projector: nn.Sequential(*head, projector), "must be Linear, ReLU, Linear, got Linear, ReLU, Linear, Linear"),
+        (lambda head, projector: nn.Sequential(*head, projector), "must be Linear, ReLU, Linear, got Linear, ReLU, Linear,"),
         (lambda head, projector: projector, "must be an nn.Sequential, got Linear"),
         (same_layers, "shares weights with what was given"),
         (in_place, "the head or the projector that was given has changed"),

@@ -13,6 +13,7 @@ from answers import not_written
 
 import cmlib as cm
 from cmlib.centroids import class_centroids
+from cmlib.methods.cm_readings import Readings
 from cmlib.teaching.checks.chapter12 import chance_of_missing
 
 
@@ -21,8 +22,8 @@ def said(capsys: pytest.CaptureFixture[str], exercise: str, answer: Any) -> str:
     return capsys.readouterr().out.strip()
 
 
-class Stub(cm.METHODS["cm"]):  # type: ignore[misc,name-defined]
-    keep_centroids = not_written
+class Stub(Readings):
+    keep_centroids = not_written  # type: ignore[assignment]
 
 
 @pytest.mark.parametrize(("k", "stub"), [(1, not_written), (2, not_written), (3, Stub)])
@@ -49,7 +50,7 @@ def by_classes(counts: list[int], S: int) -> float:
 def whole(x: str = "all", **slip: Any) -> type:
     """The right answer, and what `slip` makes a mistake of it."""
 
-    class WholeCM(cm.METHODS["cm"]):  # type: ignore[misc,name-defined]
+    class WholeCM(Readings):
         @torch.no_grad()
         def keep_centroids(self, task: Any) -> None:
             if slip.get("training"):
@@ -66,7 +67,7 @@ def whole(x: str = "all", **slip: Any) -> type:
     return WholeCM
 
 
-class Averaged(cm.METHODS["cm"]):  # type: ignore[misc,name-defined]
+class Averaged(Readings):
     @torch.no_grad()
     def keep_centroids(self, task: Any) -> None:
         parts = []

@@ -61,7 +61,7 @@ def ch11_2(answer: Fold, test: Test) -> None:
             _value(new(x), x, head, projector, test)
 
 
-def _form(new: Any, head: nn.Sequential, projector: nn.Linear, test: Test) -> None:
+def _form(new: Any, head: nn.Module, projector: nn.Module, test: Test) -> None:
     """Whether the new head has the form of the old one, and weights of its own."""
     test.true(isinstance(new, nn.Sequential), f"the new head must be an nn.Sequential, got {type(new).__name__}")
     kinds = [type(layer).__name__ for layer in new]
@@ -71,7 +71,7 @@ def _form(new: Any, head: nn.Sequential, projector: nn.Linear, test: Test) -> No
     test.true(not mine & theirs, "the new head shares weights with what was given; copy them")
 
 
-def _value(got: Tensor, x: Tensor, head: nn.Sequential, projector: nn.Linear, test: Test) -> None:
+def _value(got: Tensor, x: Tensor, head: Any, projector: Any, test: Test) -> None:
     P, b, V, v = projector.weight, projector.bias, head[2].weight, head[2].bias
     inner = head[1](head[0](x))  # what the head's last layer sees
     test.shape("what the new head gives", got, (len(x), len(b)))
@@ -121,7 +121,9 @@ def _two_factors(one: nn.Module, size: int, r: int, test: Test) -> tuple[nn.Para
     weights = list(one.parameters())
     test.true(bool(weights), "the optimizer finds no weights: a plain tensor is not learned")
     count = sum(weight.numel() for weight in weights)
-    test.true(count == 2 * r * size, f"L and R have {2 * r * size} weights for E = {size}, r = {r}, got {count} (a bias, perhaps?)")
+    test.true(
+        count == 2 * r * size, f"L and R have {2 * r * size} weights for E = {size}, r = {r}, got {count} (a bias, perhaps?)"
+    )
     two = len(weights) == 2 and all(weight.numel() == r * size for weight in weights)
     test.true(two, f"two matrices of {r * size} weights are wanted, got {[list(weight.shape) for weight in weights]}")
     zero = [not weight.detach().any() for weight in weights]

@@ -59,11 +59,20 @@ def chance_of_missing(counts: Sequence[int], size: int) -> float:
 
 @exercise(
     "12.2",
-    hint="for every set of absent classes (itertools.combinations): plus or minus math.comb(images of the others, S), by its size",
+    hint="for every set of absent classes (itertools.combinations): plus or minus math.comb(images of the others, S)",
 )
 def ch12_2(answer: Missing, test: Test) -> None:
     """missing_any(counts, S) -> the chance that some class gets none of S images drawn at random."""
-    cases = ([3, 3], 2), ([1, 3], 2), ([2, 3, 4], 3), ([5, 1, 2, 6], 4), ([500, 20, 5], 40), ([50] * 6, 12), ([7, 2], 9), ([4, 4, 4], 2)
+    cases = (
+        ([3, 3], 2),
+        ([1, 3], 2),
+        ([2, 3, 4], 3),
+        ([5, 1, 2, 6], 4),
+        ([500, 20, 5], 40),
+        ([50] * 6, 12),
+        ([7, 2], 9),
+        ([4, 4, 4], 2),
+    )
     for counts, size in cases:
         given = list(counts)
         got = answer(given, size)
@@ -104,7 +113,7 @@ def _why(got: float, counts: Sequence[int], size: int, wanted: float) -> str:
 
 @exercise(
     "12.3",
-    hint="join task.x and task.support_x, embed(prepare(x), task.index) under no_grad, class_centroids, then .copy_() into the buffer",
+    hint="join task.x and task.support_x, embed(prepare(x), task.index) without gradient, class_centroids, then .copy_()",
 )
 def ch12_3(answer: Any, test: Test) -> None:
     """A kind of CM that keeps, at the end of a task, the mean embedding of all images of each class."""
