@@ -146,7 +146,7 @@ def test_the_page_shows_all_printed_numbers_of_both_tables() -> None:
         assert f"{value:.1f}" in pictures, value
 
 
-def test_a_fit_of_the_projectors_alone_costs_test_images() -> None:
+def test_a_fit_of_the_projectors_alone_learns_by_heart_and_does_little_harm() -> None:
     values = said("stands", "change", "blind", "close")
-    assert values["seen"] > 99 and values["change"] < 0
-    assert values["change"] < values["blind"] and values["change"] < values["close"]
+    assert values["seen"] > 99 and values["change"] > -8
+    assert values["three"] > -2 and values["gain"] > 0
