@@ -75,9 +75,7 @@ ON_PAGE: set[tuple[str, str]] = {
         ("11_merging", name)
         for name in ("col", "row", "rem", "col_span", "row_span", "noise", "later", "low", "high", *(f"c{i}" for i in range(9)))
     ),  # effects
-    *(
-        ("11_merging", name) for name in ("stands", "seen", "change", "blind", "close", "gain", "three")
-    ),  # projectors fitted on the page
+    *(("11_merging", name) for name in ("stands", "bare", "seen", "test", "many", "gain")),  # projectors fitted on the page
     *(("12_support_set", name) for name in ("e_til", "e_cil", "share")),  # standard errors; a share of a task's images
 }
 
