@@ -62,6 +62,7 @@ CHAPTERS = {
         "pseudo_prototypical_loss": cope.pseudo_prototypical_loss,
     },
     "09_memory": {"in_bytes": footprint.in_bytes},
+    "11_merging": {"linear": projectors.Linear, "mlp": projectors.MLP, "scale_translate": projectors.ScaleTranslate},
 }
 HELPERS = {
     "02_scenarios_and_metrics": (),
@@ -70,6 +71,7 @@ HELPERS = {
     "05_class_incremental_cm": ("safe_norm", "distances"),
     "06_inside_the_space": (),
     "09_memory": (),
+    "11_merging": (),
 }
 SEVEN = ("07_ewc", "07_oewc", "07_er", "07_gem", "07_emr", "07_ssil", "07_cope")
 ROUNDS = range(50)
@@ -311,3 +313,19 @@ def test_chapter_09(seed):
     names = ["exemplars", "labels", "training images", "centroids", "projectors", "past weights"][seed % 4 :]
     parts = dict(zip(names, torch.randint(0, 10**6, (len(names),), generator=g).tolist(), strict=True))
     assert page["in_bytes"](parts) == package["in_bytes"](parts) > 0
+
+
+@pytest.mark.parametrize("seed", ROUNDS)
+def test_chapter_11(seed):
+    page, package = shown("11_merging"), CHAPTERS["11_merging"]
+    e = draw(seed, 4, 6)
+    for name, kind in package.items():
+        torch.manual_seed(seed)
+        made = kind(6).double()
+        weights = [weight.detach().requires_grad_() for weight in made.parameters()]
+        keys = [key for key, _ in made.named_parameters()]
+
+        def theirs(e, *given, made=made, keys=keys):
+            return torch.func.functional_call(made, dict(zip(keys, given, strict=True)), e)
+
+        compare(page[name], theirs, e, *weights)

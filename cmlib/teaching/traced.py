@@ -66,6 +66,18 @@ ON_PAGE: set[tuple[str, str]] = {
     *(("10_time", f"{name}{i}") for name in "cmp" for i in range(20)),  # costs by the cost model; growth of fastest epochs
     *(("16_your_own_method", name) for name in ("mine", "kept")),  # of the run that the chapter makes itself
     ("09_memory", "share"),  # how far GEM is on the way from Naive to Cumulative, percent
+    *(
+        ("11_merging", f"o_{kind}_{metric}_task{k}")
+        for kind in ("scale_translate", "linear", "offset", "none")
+        for metric in ("accuracy", "bwt_final")
+        for k in range(1, 6)
+    ),  # means of single tasks
+    *(
+        ("11_merging", name)
+        for name in ("col", "row", "rem", "col_span", "row_span", "noise", "later", "low", "high", *(f"c{i}" for i in range(9)))
+    ),  # effects
+    *(("11_merging", name) for name in ("stands", "bare", "seen", "test", "many", "gain")),  # projectors fitted on the page
+    *(("12_support_set", name) for name in ("e_til", "e_cil", "share")),  # standard errors; a share of a task's images
 }
 
 
