@@ -109,7 +109,7 @@ WRONG: dict[str, list[tuple[Answer, str]]] = {
         (lambda R, n: [], "half a point: cell (1, 0)"),
         (lambda R, n: impossible(R, n, near=-1), "is possible"),
         (lambda R, n: impossible(R, n, near=0), "is possible"),
-        (lambda R, n: impossible(R, n, column=False), "thirds: cell (1, 0) of"),
+        (lambda R, n: impossible(R, n, column=False), "tasks of unequal size: cell (1, 0) of"),
         (lambda R, n: impossible(R, n, low=-1e9), "below zero and above 100: cell (0, 0)"),
         (lambda R, n: impossible(R, n, high=1e9), "below zero and above 100: cell (1, 0)"),
         (lambda R, n: impossible(R, n, near=0.6), "half a point: cell (1, 0)"),

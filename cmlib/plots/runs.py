@@ -94,7 +94,8 @@ def _frame(stops: Sequence[Stop], k: int, space: str, places: Sequence[Place | N
     grid = _cells(stop.R, "accuracy, %") if stop.R is not None else _blank("no run")
     lines = _curves(stop.R) if stop.R is not None else _blank("")
     third = _cells(stop.known, "task given, %") if stop.known is not None else space
-    return "".join(f'<svg viewBox="0 0 {SIDE} {SIDE}" {_STYLE}>{one}</svg>' for one in (grid, lines, third, _plane(places, k)))
+    four = (grid, lines, third, _plane(places, k))
+    return "".join(f'<svg viewBox="0 0 {SIDE} {SIDE + 8}" {_STYLE}>{one}</svg>' for one in four)
 
 
 def _blank(text: str) -> str:

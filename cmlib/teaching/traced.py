@@ -64,6 +64,7 @@ ON_PAGE: set[tuple[str, str]] = {
     *(("08_main_table", f"{name}{i}") for name in ("tau", "chance", "rank") for i in range(12)),  # of rankings of methods
     *(("10_time", name) for name in ("most", "mean", "median")),  # seconds of a run's epochs, by its fastest
     *(("10_time", f"{name}{i}") for name in "cmp" for i in range(20)),  # costs by the cost model; growth of fastest epochs
+    *(("13_lambda", f"pl{i}") for i in range(5)),  # learning accuracy that follows from two printed numbers
     ("09_memory", "share"),  # how far GEM is on the way from Naive to Cumulative, percent
 }
 
