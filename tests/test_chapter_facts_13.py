@@ -6,6 +6,7 @@ import json
 import math
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -25,13 +26,13 @@ def printed(scenario: str, lam: float, metric: str = "accuracy") -> float:
     return paper.printed_table(6)[paper.Place("cifar10", scenario, "cm", f"lam={lam:g}", metric)].mean
 
 
-def runs(scenario: str, **options: object) -> dict[int, Run]:
+def runs(scenario: str, **options: Any) -> dict[int, Run]:
     found = committed().find(cm.Experiment("digits", scenario, "cm", **options), any_seed=True)
     return {run.seed: run for run in found if run.seed < 3}
 
 
 def test_the_first_picture_holds_the_printed_numbers() -> None:
-    svg = re.search(r"<svg.*?</svg>", TEXT, re.DOTALL)[0]
+    svg = re.findall(r"<svg.*?</svg>", TEXT, re.DOTALL)[0]
     marks = [(float(x), float(y)) for x, y in re.findall(r'<circle cx="([\d.]+)" cy="([\d.]+)" r="6"/>', svg)]
     wanted = [(lam, printed(scenario, lam)) for scenario in ("til", "cil") for lam in LAMS]
     assert len(marks) == len(wanted)
@@ -77,7 +78,7 @@ def test_what_the_runs_show() -> None:
 
 def test_a_task_can_fall_to_exactly_fifty_with_lambda_one_and_seeds_do_not_agree() -> None:
     ends = {seed: run.R[-1][0] for seed, run in runs("til", lam=1.0).items()}
-    assert ends[0] == 50.0 and ends[1] > 90
+    assert ends[0] == 50.0 and (ends[1] or 0) > 90
 
 
 def test_runs_that_ignore_the_weight_are_those_of_weight_one() -> None:

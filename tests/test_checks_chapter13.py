@@ -61,15 +61,15 @@ def unsafe(past: Tensor, current: Tensor, delta: float) -> Tensor:
 
 
 def test_right_answers(capsys: pytest.CaptureFixture[str]) -> None:
-    for right in ([98.12, 98.04, -12.5], (98.12, 98.04, -12.50), torch.tensor([98.12, 98.04, -12.5])):
-        assert said(capsys, "13_1", lambda right=right: right).startswith("OK 13.1 (")
-    for right in (rest, descended):
-        assert said(capsys, "13_2", right).startswith("OK 13.2 (")
-    for right in (soft, by_torch):
-        assert said(capsys, "13_3", right).startswith("OK 13.3 (")
+    for values in ([98.12, 98.04, -12.5], (98.12, 98.04, -12.50), torch.tensor([98.12, 98.04, -12.5])):
+        assert said(capsys, "13_1", giving(values)).startswith("OK 13.1 (")
+    for place in (rest, descended):
+        assert said(capsys, "13_2", place).startswith("OK 13.2 (")
+    for drift in (soft, by_torch):
+        assert said(capsys, "13_3", drift).startswith("OK 13.3 (")
 
 
-def wrong(values: Any) -> Answer:
+def giving(values: Any) -> Answer:
     return lambda: values
 
 
@@ -79,14 +79,14 @@ def plain(p: Tensor, c: Tensor, d: float) -> Tensor:
 
 WRONG: dict[str, list[tuple[Answer, str]]] = {
     "13_1": [
-        (wrong([110.15, 110.05, -10.0]), "a mean over all five tasks"),
-        (wrong([62.03, 62.01, -50.0]), "task 1 alone made the whole BWT"),
-        (wrong([1.88, 1.96, 12.5]), "the BWT had the other sign"),
-        (wrong([98.12, 98.04, 12.5]), "the perfect start had a BWT above 0"),
-        (wrong([98.04, 98.12, -12.5]), "task 1 with lambda 10: 98.04 does not give"),
-        (wrong([98.12, 98.04]), "must be 3 numbers, got 2"),
-        (wrong(98.12), "must be 3 numbers, got float"),
-        (wrong(["a", 1, 2]), "must be 3 numbers, got list"),
+        (giving([110.15, 110.05, -10.0]), "a mean over all five tasks"),
+        (giving([62.03, 62.01, -50.0]), "task 1 alone made the whole BWT"),
+        (giving([1.88, 1.96, 12.5]), "the BWT had the other sign"),
+        (giving([98.12, 98.04, 12.5]), "the perfect start had a BWT above 0"),
+        (giving([98.04, 98.12, -12.5]), "task 1 with lambda 10: 98.04 does not give"),
+        (giving([98.12, 98.04]), "must be 3 numbers, got 2"),
+        (giving(98.12), "must be 3 numbers, got float"),
+        (giving(["a", 1, 2]), "must be 3 numbers, got list"),
         (lambda: 1 / 0, "your answer raised ZeroDivisionError"),
     ],
     "13_2": [

@@ -83,8 +83,8 @@ def swallows(make: Any, batches: Any, epochs: int, path: Any) -> Any:
 
 
 def test_right_answers(capsys: pytest.CaptureFixture[str]) -> None:
-    for right in (NAMES, tuple(NAMES)):
-        assert said(capsys, "15_1", lambda right=right: right) == "OK 15.1 (17 tests)"
+    for names in (NAMES, tuple(NAMES)):
+        assert said(capsys, "15_1", lambda names=names: names) == "OK 15.1 (17 tests)"
     for right in (impossible, lambda R, n: [list(cell) for cell in impossible(R, n)]):
         assert said(capsys, "15_2", right).startswith("OK 15.2 (")
     assert said(capsys, "15_3", train).startswith("OK 15.3 (")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import Tensor, nn
@@ -91,7 +93,7 @@ def _first(cells: Sequence[Any]) -> Any:
 # -- 15.3 -------------------------------------------------------------------------------------------------------------
 
 Batch = tuple[Tensor, Tensor]
-Train = Callable[[Callable[[], Any], Callable[[int], list[Batch]], int, Path], Any]
+Train = Callable[[Callable[[], Any], Callable[[int], Iterable[Batch]], int, Path], Any]
 EPOCHS, BATCHES = 4, 3
 
 
@@ -217,13 +219,8 @@ def _while_writing(answer: Train, path: Path, right: dict[str, Tensor], test: Te
         raise Killed
 
     stage = Stage()
-    torch.save = dying
-    try:
+    with mock.patch.object(torch, "save", dying), suppress(Killed):
         answer(stage.make, stage.batches, EPOCHS, path)
-    except Killed:
-        pass
-    finally:
-        torch.save = real
     test.true(len(saves) == 2, f"torch.save must be called once an epoch, after {EPOCHS} epochs it was {len(saves)} times")
     stage = Stage()
     try:
