@@ -298,7 +298,7 @@ QUESTIONS = {  # what a reader types -> the page that answers
     "what is a prototype": "03_classify_by_distance",
     "Voronoi": "03_classify_by_distance",
     "drift": "04_task_incremental_cm",
-    "lambda": "04_task_incremental_cm",
+    "lambda": "13_lambda",
     "loss": "04_task_incremental_cm",
     "past model": "04_task_incremental_cm",
     "forgetting": "01_forgetting",

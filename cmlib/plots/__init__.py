@@ -33,6 +33,7 @@ _HOME = {
     "geometry": ("Projection", "Space", "disagreement", "project", "voronoi_cells"),
     "player": ("space_player",),  # the function `player` itself is cm.player: here the name means the module
     "projection": ("gem_arrows", "gem_widget"),
+    "runs": ("Stop", "runs_player"),
     "story": ("story_map",),
     "svg": ("svg_matrix", "svg_scatter"),
     "widgets": ("draggable_space", "matrix_editor", "matrix_presets", "scenario_player", "scenario_svg"),

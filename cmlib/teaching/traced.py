@@ -65,6 +65,7 @@ ON_PAGE: set[tuple[str, str]] = {
     *(("10_time", name) for name in ("most", "mean", "median")),  # seconds of a run's epochs, by its fastest
     *(("10_time", f"{name}{i}") for name in "cmp" for i in range(20)),  # costs by the cost model; growth of fastest epochs
     *(("16_your_own_method", name) for name in ("mine", "kept")),  # of the run that the chapter makes itself
+    *(("13_lambda", f"pl{i}") for i in range(5)),  # learning accuracy that follows from two printed numbers
     ("09_memory", "share"),  # how far GEM is on the way from Naive to Cumulative, percent
     *(
         ("11_merging", f"o_{kind}_{metric}_task{k}")
