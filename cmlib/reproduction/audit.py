@@ -24,8 +24,8 @@ from cmlib.errors import CmlibError
 from cmlib.experiment import Experiment
 from cmlib.memory import quota
 from cmlib.methods import METHODS
-from cmlib.methods.cm import CentroidsMatching
 from cmlib.methods.base import sizes_in
+from cmlib.methods.cm import CentroidsMatching
 from cmlib.randomness import seeded
 from cmlib.reproduction import costs
 from cmlib.runfile import STOPPED
