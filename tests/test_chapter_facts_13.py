@@ -8,12 +8,13 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 import cmlib as cm
 from cmlib.centroids import log_probabilities
-from cmlib.reproduction import paper
+from cmlib.reproduction import paper, snapshots
 from cmlib.store import FINISHED, Run, committed
 
 BOOK = Path(__file__).resolve().parents[1] / "book"
@@ -79,6 +80,16 @@ def test_what_the_runs_show() -> None:
 def test_a_task_can_fall_to_exactly_fifty_with_lambda_one_and_seeds_do_not_agree() -> None:
     ends = {seed: run.R[-1][0] for seed, run in runs("til", lam=1.0).items()}
     assert ends[0] == 50.0 and (ends[1] or 0) > 90
+    known = [run.R_task_known for run in runs("cil", lam=100.0).values()]
+    assert sum(R is not None and R[-1][:4] == [50.0] * 4 for R in known) >= 1
+
+
+def test_with_lambda_one_the_images_of_both_classes_lie_in_one_place() -> None:
+    found = snapshots.find(cm.Experiment("digits", "til", "cm", seed=0, lam=1.0), "task1", [committed()])
+    assert found is not None
+    first, last = found[1][0], found[1][-1]
+    apart = [float(np.linalg.norm(np.subtract(*(one.points[one.labels == k].mean(0) for k in (0, 1))))) for one in (first, last)]
+    assert apart[1] < apart[0] / 4
 
 
 def test_runs_that_ignore_the_weight_are_those_of_weight_one() -> None:
