@@ -37,8 +37,8 @@ def test_a_stub_is_not_started(capsys: pytest.CaptureFixture[str], k: int) -> No
 
 
 def test_right_answers(capsys: pytest.CaptureFixture[str]) -> None:
-    for right in (RIGHT_1, tuple(RIGHT_1)):
-        assert said(capsys, checks.ch14_1, lambda right=right: right) == "OK 14.1 (12 tests)"
+    for words in (RIGHT_1, tuple(RIGHT_1)):
+        assert said(capsys, checks.ch14_1, lambda words=words: words) == "OK 14.1 (12 tests)"
     for k, right in ((2, right_2), (3, right_3)):
         line = said(capsys, getattr(checks, f"ch14_{k}"), right)
         assert line.startswith(f"OK 14.{k} (") and int(line.split("(")[1].split()[0]) >= 5

@@ -29,10 +29,17 @@ def stores():
     return record.read([committed()])
 
 
+@pytest.fixture(scope="module")
+def checked():
+    return audit.check_store(committed().folder, audit.Audit())
+
+
 def shown():
     """Every value that the stored chapter shows by a name of the record, with its name."""
     cells = json.loads(CHAPTER.read_text(encoding="utf-8"))["cells"]
-    records = [out["metadata"]["cmlib"] for cell in cells for out in cell.get("outputs", []) if "cmlib" in out["metadata"]]
+    records = [
+        out["metadata"]["cmlib"] for cell in cells for out in cell.get("outputs", []) if "cmlib" in out.get("metadata", {})
+    ]
     return [(name, value) for one in records for name, value in one["values"].items() if filled.is_recorded(name)]
 
 
@@ -242,10 +249,10 @@ def test_what_the_chapter_shows_is_what_the_runs_give(stores):
 
 
 @pytest.mark.parametrize("number", range(12))
-def test_a_digit_changed_by_hand_is_named_by_the_audit(tmp_path, number):
+def test_a_digit_changed_by_hand_is_named_by_the_audit(tmp_path, checked, number):
     """In a list or in a count, with its Markdown, its plain text and its record all changed alike, as a forger would."""
     book, rng = json.loads(CHAPTER.read_text(encoding="utf-8")), random.Random(number)
-    outputs = [out for cell in book["cells"] for out in cell.get("outputs", []) if "cmlib" in out["metadata"]]
+    outputs = [out for cell in book["cells"] for out in cell.get("outputs", []) if "cmlib" in out.get("metadata", {})]
     outputs = [out for out in outputs if any(filled.is_recorded(name) for name in out["metadata"]["cmlib"]["values"])]
     output = rng.choice(outputs)
     made = output["metadata"]["cmlib"]
@@ -260,5 +267,5 @@ def test_a_digit_changed_by_hand_is_named_by_the_audit(tmp_path, number):
     output["data"] |= again.data
     (tmp_path / CHAPTER.name).write_text(json.dumps(book), encoding="utf-8")
     found = audit.Audit()
-    traced.check_pages(tmp_path, audit.check_store(committed().folder, audit.Audit()), found)
+    traced.check_pages(tmp_path, checked, found)
     assert any(f"{name} is not what the committed runs give" in what for _, what in found.problems)
