@@ -148,5 +148,5 @@ def test_the_page_shows_all_printed_numbers_of_both_tables() -> None:
 
 def test_a_frozen_network_needs_exemplars_to_learn_its_projectors_from() -> None:
     values = said("stands", "bare", "seen", "test", "gain")
-    assert values["seen"] > 99 and values["test"] < values["stands"] - 5
-    assert values["bare"] < values["stands"] < values["gain"]
+    assert values["seen"] > 99 > values["test"] + 5  # by heart
+    assert values["bare"] < values["stands"] - 20 and values["gain"] > values["stands"] + 2
