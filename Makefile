@@ -17,7 +17,7 @@ reproduce: env
 
 ## test            all of the parts below, with the time of each at the end (makes .venv first)
 test: env
-	@$(PARTS) lint units notebooks book engines numbers faults browser
+	@$(PARTS) lint units notebooks book engines numbers faults glance
 
 ## test-units      quick tests of the package and the set-up
 ## test-notebooks  run every chapter
@@ -25,7 +25,7 @@ test: env
 ## test-engines    compare the engines
 ## test-numbers    compare losses and steps as other CPUs compute them
 ## test-faults     kill and resume, bad input
-## test-browser    look at the built site in Chromium
+## test-browser    look at every page of the built site in Chromium, in every form (`make test` looks once)
 ## test-cpus       units and engines under other instruction sets and two threads (half an hour; not in `make test`)
 TESTS := test-units test-notebooks test-book test-engines test-numbers test-faults test-browser test-cpus
 $(TESTS): env

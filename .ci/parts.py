@@ -217,19 +217,25 @@ def book() -> list[Result]:
     return [*build(), pytest(*marked("site"))]
 
 
-def browser() -> list[Result]:
+def browser(which: str = "browser") -> list[Result]:
+    """Every page in every form, and all that moves. which: pytest's expression of markers."""
     needed = bool(os.environ.get("CMLIB_NEED_BROWSER"))
     if chromium() is None:
         print(NO_BROWSER, flush=True)
         return [Result("FAILED" if needed else "skipped")]
-    result = pytest(*marked("browser", "-rs", *SPREAD))
+    result = pytest(*marked("browser", "-rs", *SPREAD), "-m", which)
     if needed and result.counts[2]:
         print(f"{result.counts[2]} browser tests were skipped though Chromium is there", flush=True)
         result.word = "FAILED"
     return [result]
 
 
-EVERY = (lint, units, notebooks, book, engines, numbers, faults, browser, stress, build, cpus)
+def glance() -> list[Result]:
+    """The short form of `browser`: every page once, and the quick tests of what moves."""
+    return browser("browser and not slow")
+
+
+EVERY = (lint, units, notebooks, book, engines, numbers, faults, browser, glance, stress, build, cpus)
 PARTS = {part.__name__: part for part in EVERY}
 
 

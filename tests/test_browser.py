@@ -117,12 +117,31 @@ FIGURES = """() => [...document.querySelectorAll('.cm-figure svg, .cm-figure img
 }).filter(Boolean)"""
 
 
+LEAST = 11  # CSS pixels
+
+# Letters that can be seen in figures and everything that moves, smaller than so many pixels; indices of formulas as well.
+SMALL = """least => {
+  const bad = [], roots = '.cm-figure, .cm-player, .cm-widget, .cm-gem, .cm-calc, .cm-story';
+  for (const root of document.querySelectorAll(roots)) for (const e of root.querySelectorAll('*')) {
+    if (e.closest('.cm-frame[hidden]') || e.matches('style, script, option, mjx-container *')) continue;
+    if (![...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim()) || !e.checkVisibility()) continue;
+    const m = e.ownerSVGElement ? e.getScreenCTM() : null;
+    const size = parseFloat(getComputedStyle(e).fontSize) * (m ? Math.hypot(m.a, m.b) : 1);
+    if (size < least - 0.05) bad.push(`${size.toFixed(1)} px: ${e.textContent.trim().slice(0, 30)} (${root.className})`);
+  }
+  return bad;
+}"""
+SHOWN = """() => [...document.querySelectorAll('.cm-figure')].filter(f => f.checkVisibility()).map(
+  f => [...f.querySelectorAll(':scope > svg')].filter(s => s.checkVisibility()).map(s => s.getAttribute('class')).join())"""
+FILTERS = """() => [...document.querySelectorAll('.cm-figure *, .cm-player *, .cm-widget *, .cm-gem *')].filter(
+  e => getComputedStyle(e).filter.includes('brightness')).length"""
+
 WIDTH = "Math.max(document.documentElement.scrollWidth, document.body.scrollWidth)"
 
 CHECKS = (ROOT / "tests" / "page_checks.js").read_text(encoding="utf-8")
 AXE = (ROOT / "tests" / "axe" / "axe.min.js").read_text(encoding="utf-8")
 COLOURS = ["color-contrast", "link-in-text-block"]  # what another theme can change
-FORMS = ((DESK, "light", None), (DESK, "dark", COLOURS), (PHONE, "light", COLOURS), (PHONE, "dark", None))
+FORMS = ((DESK, "light", None), (PHONE, "dark", None), (DESK, "dark", COLOURS), (PHONE, "light", COLOURS))
 A4 = {"width": 680, "height": 960}  # inside the margins
 
 
@@ -131,14 +150,20 @@ def in_theme(page: Any, theme: str) -> None:
     page.wait_for_function(f"document.documentElement.dataset.theme === '{theme}'")
 
 
-@pytest.mark.parametrize("name", PAGES)
-def test_a_page_holds_in_every_form(browser: Any, name: str) -> None:
-    """One visit, from a folder and without a network: all is there, both themes can be read, it fits a phone and paper, it moves,
-    and axe finds nothing serious.
-    """
+def visit_page(browser: Any, name: str) -> Visit:
+    """A page of the book, from a folder and without a network."""
     assert (SITE / f"{name}.html").is_file(), "the site is missing; run `make book`"
+    return Visit(browser, f"{SITE.as_uri()}/{name}.html", viewport=DESK, color_scheme="light", offline=True)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_holds_on_a_screen_a_phone_and_paper(browser: Any, name: str) -> None:
+    """One visit: all is there, both themes can be read, it fits a phone and paper, it moves, and axe finds nothing serious.
+
+    axe looks at one form of each page, light on a screen or dark on a phone in turn.
+    """
     address = SITE.as_uri()
-    with Visit(browser, f"{address}/{name}.html", viewport=DESK, color_scheme="light", offline=True) as visit:
+    with visit_page(browser, name) as visit:
         page, wrong = visit.page, {}
         page.evaluate(CHECKS)
         page.evaluate("window.scrollTo(0, document.body.scrollHeight)")
@@ -158,9 +183,24 @@ def test_a_page_holds_in_every_form(browser: Any, name: str) -> None:
             page.wait_for_timeout(100)  # formulas are set anew
             wrong[f"wide, {size['width']}"] = page.evaluate("checks.unseen()")
         assert page.evaluate(WIDTH) <= PHONE["width"], "it scrolls sideways on a phone"
+        wrong["letters"] = page.evaluate(SMALL, LEAST)
+        assert all(kinds in ("cm-narrow", "cm-any") for kinds in page.evaluate(SHOWN))
+        assert page.evaluate(FILTERS) == 0
         assert visit.complaints == []
-        wrong |= axe_findings(page)
+        wrong |= axe_findings(page, FORMS[PAGES.index(name) % 2])
         assert {what: found for what, found in wrong.items() if found} == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PAGES)
+def test_axe_finds_nothing_serious_in_the_other_forms(browser: Any, name: str) -> None:
+    own = FORMS[PAGES.index(name) % 2]
+    with visit_page(browser, name) as visit:
+        visit.page.evaluate(CHECKS)
+        react_everywhere(visit.page)
+        visit.page.evaluate("checks.unfold()")
+        found = axe_findings(visit.page, *(form for form in FORMS if form is not own))
+        assert {what: wrong for what, wrong in found.items() if wrong} == {}
 
 
 def on_paper(page: Any) -> list[str]:
@@ -172,12 +212,15 @@ def on_paper(page: Any) -> list[str]:
     return found
 
 
-def axe_findings(page: Any) -> dict[str, list[str]]:
+Form = tuple[dict[str, int], str, list[str] | None]  # size, theme, rules of axe (None: all)
+
+
+def axe_findings(page: Any, *forms: Form) -> dict[str, list[str]]:
     """What axe-core calls serious or critical, by form. All rules for two forms, those about colours for the other two."""
     page.evaluate("checks.thin()")
     page.evaluate(AXE)
     found = {}
-    for size, theme, rules in FORMS:
+    for size, theme, rules in forms:
         page.set_viewport_size(size)
         in_theme(page, theme)
         page.wait_for_timeout(450)  # colours change slowly, and the theme waits before it lets the tab key into wide boxes
@@ -214,7 +257,7 @@ def test_a_defect_of_a_page_is_found(browser: Any, defect: str) -> None:
         elif form == "wide":
             assert visit.page.evaluate("checks.unseen()")
         else:
-            assert axe_findings(visit.page)["axe, light, 1400"]
+            assert axe_findings(visit.page, FORMS[0])["axe, light, 1400"]
 
 
 def test_the_shadow_of_a_wide_table_goes_away_at_its_end(browser: Any) -> None:
@@ -297,7 +340,12 @@ def test_a_search_leads_to_the_page_that_answers(browser: Any, site: str) -> Non
         assert visit.complaints == []
 
 
-@pytest.mark.parametrize("question", ["softmax", "gradient", "mean", "distance", "penalty"])
+SLOW = {"marks": pytest.mark.slow}
+
+
+@pytest.mark.parametrize(
+    "question", ["softmax", *(pytest.param(word, **SLOW) for word in ("gradient", "mean", "distance", "penalty"))]
+)
 def test_results_show_words_and_no_latex(browser: Any, site: str, question: str) -> None:
     with Visit(browser, f"{site}/search.html?q={question}", viewport=DESK) as visit:
         visit.page.wait_for_function(DONE)
@@ -478,7 +526,7 @@ def test_a_page_that_works_is_not_complained_about(browser: Any, broken: str) ->
         assert react_everywhere(visit.page) >= 6  # a slider, a button and four choices
 
 
-@pytest.mark.parametrize("k", range(len(BREAKS)), ids=list(BREAKS))
+@pytest.mark.parametrize("k", [*range(2), *(pytest.param(k, **SLOW) for k in range(2, len(BREAKS)))], ids=list(BREAKS))
 def test_a_broken_script_is_found(browser: Any, broken: str, k: int) -> None:
     with Visit(browser, f"{broken}/{k + 1}.html", viewport=DESK) as visit, pytest.raises(AssertionError):
         react_everywhere(visit.page)

@@ -1,4 +1,4 @@
-"""Figures, players and widgets on a phone and in the dark, in Chromium: letters, colours, and which of two drawings is shown."""
+"""One of every figure, player and widget in Chromium, on a phone and in the dark: letters, colours, which drawing is shown."""
 
 from __future__ import annotations
 
@@ -7,35 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_browser import DESK, PAGES, PHONE, Visit, browser, serve, site
+from test_browser import DESK, FILTERS, LEAST, PHONE, SHOWN, SMALL, Visit, browser, serve
 
 from cmlib import plots
 from cmlib.plots import fragment
 from cmlib.plots.player import player
 from cmlib.teaching import page
 
-__all__ = ["browser", "site"]  # fixtures of the other file
-pytestmark = pytest.mark.browser
-
-LEAST = 11  # CSS pixels
-
-# Letters that can be seen in figures and everything that moves, smaller than so many pixels; indices of formulas as well.
-SMALL = """least => {
-  const bad = [], roots = '.cm-figure, .cm-player, .cm-widget, .cm-gem, .cm-calc, .cm-story';
-  for (const root of document.querySelectorAll(roots)) for (const e of root.querySelectorAll('*')) {
-    if (e.closest('.cm-frame[hidden]') || e.matches('style, script, option, mjx-container *')) continue;
-    if (![...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim()) || !e.checkVisibility()) continue;
-    const m = e.ownerSVGElement ? e.getScreenCTM() : null;
-    const size = parseFloat(getComputedStyle(e).fontSize) * (m ? Math.hypot(m.a, m.b) : 1);
-    if (size < least - 0.05) bad.push(`${size.toFixed(1)} px: ${e.textContent.trim().slice(0, 30)} (${root.className})`);
-  }
-  return bad;
-}"""
-SHOWN = """() => [...document.querySelectorAll('.cm-figure')].filter(f => f.checkVisibility()).map(
-  f => [...f.querySelectorAll(':scope > svg')].filter(s => s.checkVisibility()).map(s => s.getAttribute('class')).join())"""
-FILTERS = """() => [...document.querySelectorAll('.cm-figure *, .cm-player *, .cm-widget *, .cm-gem *')].filter(
-  e => getComputedStyle(e).filter.includes('brightness')).length"""
-OPEN = "() => document.querySelectorAll('details').forEach(d => { d.open = true })"
+__all__ = ["browser"]  # a fixture of the other file
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 
 def pieces() -> str:
@@ -135,12 +115,3 @@ def test_the_dark_page_has_colours_of_its_own(browser: Any, stage: str) -> None:
 
 def rgb(colour: str) -> str:
     return f"rgb({', '.join(str(int(colour[k : k + 2], 16)) for k in (1, 3, 5))})"
-
-
-@pytest.mark.parametrize("name", PAGES)
-def test_letters_of_every_page_can_be_read_on_a_phone(browser: Any, site: str, name: str) -> None:
-    with Visit(browser, f"{site}/{name}.html", viewport=PHONE) as visit:
-        visit.page.evaluate(OPEN)
-        assert visit.page.evaluate(SMALL, LEAST) == []
-        assert all(kinds in ("cm-narrow", "cm-any") for kinds in visit.page.evaluate(SHOWN))
-        assert visit.page.evaluate(FILTERS) == 0

@@ -316,6 +316,7 @@ def whole(page: Any, seconds: float = 60) -> list[list[float]]:
     return page.evaluate("Playground.state.sides[0].run.R")
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 @pytest.mark.parametrize(
     "hash", ["method=cm&scenario=cil&epochs=2&seed=3", "method=er&scenario=til&epochs=2&order=seed&compare=naive"]
@@ -329,6 +330,7 @@ def test_the_same_address_gives_the_same_matrix_in_fresh_browsers(browser: Any, 
     assert found[0] == found[1] == page.evaluate(RUN, hash)["R"]
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_back_and_forward_give_the_same_settings_and_matrices(browser: Any) -> None:
     with Visit(browser, f"{ADDRESS}#method=naive&scenario=cil&epochs=2&at=5", viewport=DESK) as visit:
@@ -366,6 +368,7 @@ EXTREMES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_extremes_say_what_is_wrong_and_never_show_nan(browser: Any) -> None:
     with Visit(browser, ADDRESS, viewport=DESK) as visit:
@@ -534,6 +537,7 @@ ANSWERS: list[tuple[int, dict[str, str]]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_every_task_for_a_learner_can_be_done_by_keyboard_alone(browser: Any) -> None:
     with Visit(browser, ADDRESS, viewport=DESK) as visit:
@@ -700,6 +704,7 @@ def test_the_table_of_the_page_is_that_of_the_runs() -> None:
     assert text.count("±") >= 22
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_runs_of_the_table_are_those_of_the_engine(page: Any) -> None:
     found = json.loads((ROOT / playground.FOLDER / "seeds.json").read_text())

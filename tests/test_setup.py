@@ -24,7 +24,8 @@ import cmlib as cm
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-PARTS = ["lint", "units", "notebooks", "book", "engines", "numbers", "faults", "browser"]
+PARTS = ["lint", "units", "notebooks", "book", "engines", "numbers", "faults", "glance"]
+TARGETS = [f"test-{name}" for name in (*PARTS[1:-1], "browser", "cpus")]
 TOP_LEVEL = {
     *("book", "cmlib", "tests", "_config.yml", "_toc.yml", "environment.yml", "README.md"),
     *("pyproject.toml", "Makefile", "constraints.txt", "LICENSE", "CITATION.cff", ".ci", ".github", ".gitignore"),
@@ -180,7 +181,7 @@ def test_import_is_light() -> None:
 def test_help_is_the_default_and_lists_every_target() -> None:
     text = (ROOT / "Makefile").read_text(encoding="utf-8")
     targets = set(re.findall(r"^([a-z][a-z-]*):", text, re.MULTILINE)) - {"env", "help"}
-    targets |= {f"test-{name}" for name in [*PARTS, "cpus"] if name != "lint"}
+    targets |= set(TARGETS)
     done = shell("make")
     assert done.returncode == 0 and done.stdout == shell("make", "help").stdout
     listed = {line.split()[0] for line in done.stdout.splitlines()}
@@ -201,7 +202,7 @@ def test_every_target_can_be_planned() -> None:
         "book",
         "publish-results",
         "clean",
-        *map("test-{}".format, PARTS[1:]),
+        *TARGETS,
     ):
         done = shell("make", "-n", target)
         assert done.returncode == 0 and done.stdout, f"{target}: {done.stderr}"
@@ -379,9 +380,12 @@ def test_browser_tests_without_chromium(monkeypatch: pytest.MonkeyPatch, capsys:
 def test_skipped_browser_tests_fail_where_they_are_needed(monkeypatch: pytest.MonkeyPatch, needed: str, word: str) -> None:
     monkeypatch.setenv("CMLIB_NEED_BROWSER", needed)
     monkeypatch.setattr(parts, "chromium", lambda: "chromium")
-    monkeypatch.setattr(parts, "pytest", lambda *words: parts.Result("passed", (4, 0, 2)))
-    (result,) = parts.browser()
-    assert (result.word, result.counts) == (word, (4, 0, 2))
+    asked = []
+    monkeypatch.setattr(parts, "pytest", lambda *words: asked.append(words[-1]) or parts.Result("passed", (4, 0, 2)))
+    for part in (parts.browser, parts.glance):
+        (result,) = part()
+        assert (result.word, result.counts) == (word, (4, 0, 2))
+    assert asked == ["browser", "browser and not slow"]
 
 
 def test_the_site_is_built_from_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
