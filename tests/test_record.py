@@ -118,7 +118,7 @@ def test_every_switch_of_the_grid_that_was_run_is_listed(stores):
 def test_every_point_and_every_sentence_is_listed_once(stores):
     text = record.discrepancies(stores)
     for point in errata.load():
-        assert text.count(f"- {point.id}: [{point.title}](errata.md#erratum-{point.id})") == 1
+        assert text.count(f"- {point.id}: [{point.title}](#erratum-{point.id})") == 1
     told = record.sentences(stores)
     assert len(re.findall(r'^\| "', told, re.MULTILINE)) == len(claims.load()) == 37
     assert all(f'"{claim.quote}"' in told for claim in claims.load())

@@ -302,7 +302,7 @@ def _switch_table(profile: str, made: Sequence[Setting]) -> str:
 
 def _links(line: Mapping[str, Setting]) -> str:
     points = sorted({point for one in line.values() for point in one.points})
-    return ", ".join(f"[{point}](errata.md#erratum-{point})" if point else "[preset](errata.md#many-at-once)" for point in points)
+    return ", ".join(f"[{point}](#erratum-{point})" if point else "[preset](errata.md#many-at-once)" for point in points)
 
 
 def _effect(one: Setting | None) -> str:
@@ -333,7 +333,7 @@ def _kind(kind: str, heading: str, made: Sequence[Setting]) -> str:
 
 
 def _point_line(point: Point, found: Sequence[Setting]) -> str:
-    parts = [f"- {point.id}: [{point.title}](errata.md#erratum-{point.id})"]
+    parts = [f"- {point.id}: [{point.title}](#erratum-{point.id})"]
     if found:
         one = max(found, key=lambda one: abs(one.effect.mean("accuracy") or 0.0))
         most = f", the largest of {len(found)}" if len(found) > 1 else ""
