@@ -13,7 +13,6 @@ from matplotlib.lines import Line2D
 from cmlib.errors import DataError
 from cmlib.plots.style import GREY, GROUND, INK, STRONG, WIDTH, styled
 
-HALF = "#c3cad1"  # a second shade for bars, between full and empty
 NARROW = 0.12  # a share of a bar below this has no number in it
 
 
@@ -114,7 +113,7 @@ def verdict_bars(rows: Mapping[str, Mapping[str, int]], title: str = "", xlabel:
         ax = fig.subplots()
         for k, row in enumerate(rows.values()):
             left = 0
-            for kind, shade, ink in zip(kinds, (STRONG, HALF, GROUND), (GROUND, "#333333", INK), strict=False):
+            for kind, shade, ink in zip(kinds, (STRONG, GREY, GROUND), (GROUND, GROUND, INK), strict=False):
                 count = row.get(kind, 0)
                 ax.barh(k, count, 0.72, left, facecolor=shade, edgecolor=INK, linewidth=0.8)
                 if count / most >= NARROW / 3:
@@ -123,7 +122,7 @@ def verdict_bars(rows: Mapping[str, Mapping[str, int]], title: str = "", xlabel:
         _lines(ax, list(rows), "", xlabel)
         ax.grid(visible=False)
         marks = [Line2D([], [], marker="s", linestyle="", markersize=11, markerfacecolor=shade, markeredgecolor=INK)
-                 for shade in (STRONG, HALF, GROUND)]  # fmt: skip
+                 for shade in (STRONG, GREY, GROUND)]  # fmt: skip
         fig.legend(marks[: len(kinds)], kinds, loc="outside lower left", ncols=3, columnspacing=1.0, handletextpad=0.1)
         if title:
             fig.suptitle(title, x=0.01, ha="left")
