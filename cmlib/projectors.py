@@ -42,14 +42,14 @@ class ScaleTranslate(nn.Module):
 
 
 class Linear(nn.Linear):
-    """One linear layer (table 3, "Linear", by the text)."""
+    """One linear layer (table 3, "Linear", by the text). Built in chapter 11."""
 
     def __init__(self, size: int) -> None:
         super().__init__(size, size)
 
 
 class MLP(nn.Sequential):
-    """ReLU, then a linear layer (table 5, "MLP"; what the released code runs for both names)."""
+    """ReLU, then a linear layer (table 5, "MLP"; what the released code runs for both names). Built in chapter 11."""
 
     def __init__(self, size: int) -> None:
         super().__init__(nn.ReLU(), nn.Linear(size, size))
