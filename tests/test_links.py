@@ -93,7 +93,7 @@ def test_inner_links_lead_to_a_page_and_a_place(path: Path) -> None:
 
 def test_what_is_wrong_would_be_found() -> None:
     assert wrong_form("http://a.org") and wrong_form("https://localhost/x") and wrong_form("https://a.org/x.")
-    assert not wrong_form("https://a.org/x_(y)") and not wrong_form("https://github.com/a/b/blob/0f/x.py#L1-L2")
+    assert not wrong_form("https://a.org/x_(y)") and not wrong_form("https://gitlab.com/a/b/blob/0f/x.py#L1-L2")
     found = MARKDOWN.findall("[a](https://a.org/x_(y)) and [b](b.md#c) and `[c](d)`")
     assert found[:2] == ["https://a.org/x_(y)", "b.md#c"]
 

@@ -71,9 +71,7 @@ HARMLESS = {"epochs", "eval_split", "lam", "memory_size", "support_size", "train
 def test_counts_are_those_of_every_committed_run_with_usual_norms_and_projectors():
     checked = set()
     for run in committed():
-        content = run.experiment
-        fields = {name: content[name] for name in ("dataset", "scenario", "method", "seed", "profile", "engine")}
-        experiment = cm.Experiment(**fields, **content["options"])
+        experiment = cm.Experiment.of(run.experiment)
         changed = {one.partition("=")[0] for one in experiment.variant.split(",") if one}
         place = experiment.method, experiment.scenario
         if place in PLACES and changed <= HARMLESS and run.status == "finished":

@@ -46,7 +46,7 @@ class Echo(Method):
         super().begin_task(task)
         if not task.index:
             self.register_buffer("counts", torch.zeros(self.scenario.n_tasks))
-            self.memory: Any = make_memory(self.option, len(self.scenario.class_names), self.scenario.n_tasks)
+            self.memory: Any = make_memory(self.option, self.scenario.task_sizes)
 
     def batches(self, task: Task, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
         return rehearsal_batches(self, self.memory, task, epoch)

@@ -55,7 +55,7 @@ def slowly(store):
             for run in store:
                 e = run.experiment
                 same = (e["dataset"], e["method"], e["engine"]) == (cell.dataset, cell.method, "cmlib")
-                whole = run.data["train_rows_used"] == KNOWN[e["dataset"]].train
+                whole = e["dataset"] in KNOWN and run.data["train_rows_used"] == KNOWN[e["dataset"]].train
                 fits = json.dumps(dict(Experiment.of(e).options), sort_keys=True) in wanted
                 if same and whole and e["scenario"] in cell.scenarios and fits:
                     found |= {(number, place) for place in paper.printed_table(number) if of_cell(place, cell)}

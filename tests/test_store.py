@@ -81,7 +81,7 @@ def test_load_or_run_returns_the_run_on_the_data_given(tmp_path, monkeypatch):
     assert cm.load_or_run(experiment, tmp_path, data=a).accuracy == 25.0
     assert cm.load_or_run(experiment, tmp_path, data=b).accuracy == 50.0
     asked = []
-    monkeypatch.setattr(engine, "run", lambda *arguments: asked.append(arguments[1].digest))
+    monkeypatch.setattr(engine, "run", lambda *arguments, **_: asked.append(arguments[1].digest))
     cm.load_or_run(experiment, tmp_path, data=c)
     assert asked == [c.digest], "a run on other data must be made"
 
@@ -107,7 +107,7 @@ def test_a_folder_whose_images_changed_is_run_again(tmp_path, monkeypatch):
     save(store, experiment, 25.0, digest=datasets.load(folder).digest)
     assert cm.load_or_run(experiment, store.folder).accuracy == 25.0 and len(store.find(experiment)) == 1
     write_folder(folder, seed=1)
-    monkeypatch.setattr(engine, "run", lambda *arguments: arguments[1].digest)
+    monkeypatch.setattr(engine, "run", lambda *arguments, **_: arguments[1].digest)
     assert cm.load_or_run(experiment, store.folder) == datasets.load(folder).digest
     assert store.find(experiment) == [] and store.find(experiment, any_seed=True) == []
 

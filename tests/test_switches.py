@@ -420,8 +420,7 @@ def test_committed_runs_keep_their_hashes():
     """Runs made before an option existed are found by today's experiments, at the same place, with it or without."""
     runs = list(committed())
     for run in runs:
-        fields = {name: run.experiment[name] for name in ("dataset", "scenario", "method", "seed", "profile", "engine")}
-        today = cm.Experiment(**fields, **run.experiment["options"])
+        today = cm.Experiment.of(run.experiment)
         assert today.hash(run.data["digest"]) == run.id[-8:]
         assert committed().path(today, run.data["digest"]).is_file()
     assert runs
