@@ -17,7 +17,7 @@ from cmlib.store import Run, Store, committed
 
 PAGE = Path(__file__).parents[1] / "book" / "17_your_own_data.ipynb"
 CIL = {name for name, method in METHODS.items() if "cil" in method.scenarios and method.__module__.startswith("cmlib.")}
-SEEDS = 1
+SEEDS = 5
 OWN = {"epochs": {"cope": 1}, "head": {"cm": "mlp"}}  # by an option that all have: the methods that differ in it
 
 

@@ -477,7 +477,7 @@ def test_the_links_of_the_chapters_are_settings_without_remarks() -> None:
         for hash in text.split('href="playground.html#')[1:]:
             linked[path.name[:2]] = dict(part.split("=") for part in hash.split('"')[0].replace("&amp;", "&").split("&"))
     assert sorted(linked) == ["01", "03", "04", "05", "07", "11", "13"]
-    known = {"method", "scenario", "lam", "lr", "compare"}
+    known = {"method", "scenario", "lam", "lr", "compare", "projectors"}
     assert all(set(one) <= known and one["scenario"] in ("til", "cil") for one in linked.values())
     assert [linked[chapter]["method"] for chapter in sorted(linked)] == ["naive", "cm", "cm", "cm", "cumulative", "cm", "cm"]
 

@@ -111,12 +111,13 @@ def _of(one: Effect) -> tuple[str, ...]:
 
 
 def _others(profile: str, stores: Sequence[Store]) -> list[Effect]:
-    """Effects of the settings that no point of the errata names. Runs that chose a setting, and other engines, are left out."""
+    """Effects of the settings that no point of the errata names. Left out: runs that chose a setting, other engines, methods whose file is not at hand."""
     found = Found(stores, profile)
     labels = [errata.TOGETHER, *(label for point in errata.load() for label in point.cells)]
     named = {key(one.to_dict(), seed=False) for label in labels for one, _ in errata.experiments(label, profile)}
     first = [next(iter(made.values())).experiment for name, made in found.runs.items() if name not in named]
-    experiments = [Experiment.of(content).but(seed=0) for content in first if content["profile"] == profile]
+    known = [content for content in first if content["profile"] == profile and content["method"] in METHODS]
+    experiments = [Experiment.of(content).but(seed=0) for content in known]
     chosen = [one for one in experiments if one.variant and one.engine == ENGINES[0] and one.eval_split == "test"]
     effects = [errata.effect((one, one.variant), found) for one in chosen]
     return sorted((one for one in effects if one.n or one.stopped), key=_of)
