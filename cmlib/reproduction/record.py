@@ -111,7 +111,10 @@ def _of(one: Effect) -> tuple[str, ...]:
 
 
 def _others(profile: str, stores: Sequence[Store]) -> list[Effect]:
-    """Effects of the settings that no point of the errata names. Left out: runs that chose a setting, other engines, methods whose file is not at hand."""
+    """Effects of the settings that no point of the errata names.
+
+    Left out are runs that chose a setting, other engines, and methods whose file is not at hand.
+    """
     found = Found(stores, profile)
     labels = [errata.TOGETHER, *(label for point in errata.load() for label in point.cells)]
     named = {key(one.to_dict(), seed=False) for label in labels for one, _ in errata.experiments(label, profile)}

@@ -27,6 +27,7 @@ import argparse
 import json
 import os
 import sys
+import tempfile
 import textwrap
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -190,7 +191,8 @@ def _run_in_place(book: Any, path: Path) -> None:
         extra_arguments=[QUIET],
     )
     try:
-        client.execute(env=kernel_environment())
+        with tempfile.TemporaryDirectory() as store:  # a reader's own runs must not enter the stored outputs
+            client.execute(env={**kernel_environment(), "CMLIB_STORE": store})
     except CellExecutionError as error:
         raise CmlibError(f"{path.name} not stored: {_failed_cell(book)} raised {error.ename}: {error.evalue}") from None
     except (CellTimeoutError, DeadKernelError) as error:
