@@ -82,7 +82,8 @@ class Visit:
 # --- the site ------------------------------------------------------------------------------------------------------
 
 
-# The contrast of text with what lies behind it, for every element of the article that has text of its own.
+# The contrast of text with what lies behind it (for text of a drawing: the last opaque shape below its middle, if any),
+# for every element of the article that has text of its own.
 CONTRAST = """() => {
   const parse = c => (c.match(/[\\d.]+/g) || []).map(Number);
   const light = c => c.slice(0, 3).map(v => v / 255).map(v => v <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4)
@@ -92,12 +93,20 @@ CONTRAST = """() => {
       const a = c.length > 3 ? c[3] : 1; if (a > 0) stack.push([c, a]); if (a === 1) break; }
     let out = [255, 255, 255]; for (const [c, a] of stack.reverse()) out = out.map((v, k) => v * (1 - a) + c[k] * a);
     return out; };
+  const shape = e => { const box = e.getBoundingClientRect(), svg = e.ownerSVGElement;
+    const middle = new DOMPoint(box.x + box.width / 2, box.y + box.height / 2); let fill = null;
+    for (const s of svg.querySelectorAll('path, rect, circle')) {
+      if (!(s.compareDocumentPosition(e) & Node.DOCUMENT_POSITION_FOLLOWING) || s.closest('defs')) continue;
+      const { fill: own, fillOpacity, opacity } = getComputedStyle(s), at = s.getScreenCTM();
+      if (own !== 'none' && fillOpacity * opacity === 1 && at && s.isPointInFill(middle.matrixTransform(at.inverse()))) fill = own;
+    }
+    return fill && parse(fill).slice(0, 3); };
   const bad = [];
   const wanted = 'p, li, td, th, h1, h2, h3, figcaption, label, output, button, summary, a, text';
   for (const e of document.querySelectorAll(`.bd-article :is(${wanted})`)) {
     const own = [...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim());
     if (!own || !e.checkVisibility() || e.matches('.headerlink')) continue;
-    const style = getComputedStyle(e), back = behind(e);
+    const style = getComputedStyle(e), back = (e.tagName === 'text' && shape(e)) || behind(e);
     const ink = parse(e.tagName === 'text' ? style.fill : style.color);
     if (e.tagName === 'text' && e.getAttribute('style')) continue; // numbers on a coloured cell
     const [low, high] = [light(ink), light(back)].sort((a, b) => a - b);
