@@ -243,7 +243,7 @@ def _describe(made: Any) -> str:
 def features(
     out: Annotated[str, typer.Argument(metavar="FILE", help="The .npz file to write.")],
     dataset: Annotated[str, typer.Option(help="cifar10, cifar100, tiny-imagenet, or a folder of images.")] = "cifar100",
-    size: Annotated[int, typer.Option(help="Pixels a side that the network is given.")] = 96,
+    size: Annotated[int, typer.Option(min=32, help="Pixels a side that the network is given.")] = 96,
     train: Annotated[int | None, typer.Option(min=2, help="Only so many training images a class.")] = None,
     test: Annotated[int | None, typer.Option(min=1, help="Only so many test images a class.")] = None,
     data_root: DataRoot = None,
@@ -255,6 +255,7 @@ def features(
     from cmlib import features as extraction
 
     form = chosen(form, as_json, "text", "json")
+    extraction.check_target(out)
     network = extraction.efficientnet_lite0()
     data = datasets.load(dataset, data_root)
     written = extraction.write_features(data, out, network, size, train, test)

@@ -73,6 +73,15 @@ def first_of_each(y: Tensor, per_class: int | None) -> Tensor:
     return torch.cat(rows).sort().values
 
 
+def check_target(path: str | Path) -> Path:
+    """The file that features go to, with its folder made; `OptionError` unless its name ends in `.npz`."""
+    target = Path(path)
+    if target.suffix != ".npz":
+        raise OptionError(f"{target}: expected the name of a .npz file")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    return target
+
+
 def write_features(
     data: ImageData,
     path: str | Path,
@@ -86,9 +95,7 @@ def write_features(
     network: `efficientnet_lite0()` when it is not given. Parts of 1000 images are kept beside the file until it is whole, so an
     interrupted extraction goes on where it was. Raises `OptionError`, `DataError`.
     """
-    target = Path(path)
-    if target.suffix != ".npz":
-        raise OptionError(f"{target}: expected the name of a .npz file")
+    target = check_target(path)
     network = network or efficientnet_lite0()
     arrays: dict[str, Any] = {"class_names": np.array(data.class_names)}
     parts: list[Path] = []
