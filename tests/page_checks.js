@@ -4,8 +4,14 @@ globalThis.checks = (() => {
   const seen = (e) => e.checkVisibility({ checkVisibilityCSS: true, checkOpacity: true });
   const words = (e) => e.textContent.trim().replace(/\s+/g, " ").slice(0, 60);
 
-  // Boxes whose content is wider than they are and that show nothing of it: no shadow at the edge (custom.css).
-  const unseen = () =>
+  // Boxes whose content is wider than they are and that show nothing of it (no shadow at the edge: custom.css), and formulas
+  // that do not show their beginning.
+  const unseen = () => [...cut(), ...late()];
+  const late = () =>
+    all(".bd-article div.math > *")
+      .filter((e) => e.checkVisibility() && e.getBoundingClientRect().left < e.parentElement.getBoundingClientRect().left - 1)
+      .map((e) => `a formula begins outside its box: ${words(e)}`);
+  const cut = () =>
     all(".bd-article *")
       .filter((e) => {
         if (!e.clientWidth || e.scrollWidth <= e.clientWidth + 1) return false;
@@ -73,5 +79,11 @@ globalThis.checks = (() => {
     });
   };
 
-  return { unseen, paper, unfold, thin, axeFinds };
+  // The theme waits before it lets the tab key into boxes that have become too narrow, longer on a busy machine.
+  const settled = async () => {
+    const shut = () => all("[tabindex='-1']").some((e) => e.scrollWidth > e.clientWidth + 1 && e.matches("pre, div"));
+    for (let tries = 0; shut() && tries < 50; tries++) await new Promise((done) => setTimeout(done, 100));
+  };
+
+  return { settled, unseen, paper, unfold, thin, axeFinds };
 })();

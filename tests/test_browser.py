@@ -242,7 +242,8 @@ def axe_findings(page: Any, *forms: Form) -> dict[str, list[str]]:
     for size, theme, rules in forms:
         page.set_viewport_size(size)
         in_theme(page, theme)
-        page.wait_for_timeout(450)  # colours change slowly, and the theme waits before it lets the tab key into wide boxes
+        page.wait_for_timeout(450)  # colours change slowly
+        page.evaluate("checks.settled()")
         found[f"axe, {theme}, {size['width']}"] = page.evaluate("rules => checks.axeFinds(rules)", rules)
     return found
 
@@ -254,6 +255,11 @@ DEFECTS = {  # what a visit must find: the page, a change of it, and the form th
         "two_engines",
         """for (const pre of document.querySelectorAll('.bd-article pre')) {
           pre.textContent = 'x'.repeat(999); pre.style.backgroundImage = 'none'; }""",
+        "wide",
+    ),
+    "a formula whose end comes first": (
+        "17_your_own_data",
+        "for (const e of document.querySelectorAll('.bd-article div.math')) e.style.flexDirection = 'row-reverse'",
         "wide",
     ),
     "a second frame on paper": ("01_forgetting", "document.querySelector('.cm-frame[hidden]').hidden = false", "paper"),

@@ -86,9 +86,10 @@ def effect_dots(rows: Sequence[Mapping[str, Any]], title: str = "", xlabel: str 
     if not rows or not all(len(row["values"]) for row in rows):
         raise DataError("effect_dots needs at least one row, and a value in each")
     with styled():
-        fig = Figure(figsize=(WIDTH, 0.36 * len(rows) + 1.2), layout="constrained")
+        fig = Figure(figsize=(WIDTH, 0.48 * len(rows) + 1.2), layout="constrained")
         ax = fig.subplots()
         for k, row in enumerate(rows):
+            ax.text(0, k - 0.44, str(row["name"]), transform=ax.get_yaxis_transform(), va="center", fontsize=11)
             values = [float(value) for value in row["values"]]
             mean = sum(values) / len(values)
             sd = math.sqrt(sum((value - mean) ** 2 for value in values) / len(values))
@@ -96,7 +97,8 @@ def effect_dots(rows: Sequence[Mapping[str, Any]], title: str = "", xlabel: str 
             ax.scatter(values, [k] * len(values), s=12, color=STRONG, alpha=0.45, linewidths=0, zorder=3)
             ax.scatter([mean], [k], s=38, color=STRONG, linewidths=0, zorder=4)
         ax.axvline(0, color=INK, linewidth=1)
-        _lines(ax, [str(row["name"]) for row in rows], "", xlabel)
+        _lines(ax, [""] * len(rows), "", xlabel)
+        ax.set_ylim(len(rows) - 0.5, -0.9)
         if title:
             fig.suptitle(title, x=0.01, ha="left")
     return fig
