@@ -259,7 +259,8 @@ DEFECTS = {  # what a visit must find: the page, a change of it, and the form th
     ),
     "a formula whose end comes first": (
         "17_your_own_data",
-        "for (const e of document.querySelectorAll('.bd-article div.math')) e.style.flexDirection = 'row-reverse'",
+        """for (const { style } of document.querySelectorAll('.bd-article div.math')) {
+          style.width = '9em'; style.flexDirection = 'row-reverse'; }""",
         "wide",
     ),
     "a second frame on paper": ("01_forgetting", "document.querySelector('.cm-frame[hidden]').hidden = false", "paper"),
