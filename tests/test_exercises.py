@@ -189,10 +189,14 @@ def names_for(cells: list[Any], cell: int) -> dict[str, Any]:
 
 
 def answered(exercise: Exercise) -> list[Any]:
-    """The chapter's cells up to the solution, with the solution's blocks in its place."""
+    """The chapter's cells up to the solution, and in its place the solution's blocks up to its check.
+
+    What it tries out after that, trainings among it, is run where the chapter is: by the notebooks part.
+    """
     cells = cells_of(exercise.path)[: exercise.solution]
-    blocks = "\n".join(block[2] for block in BLOCK.finditer(source(exercise.key)))
-    return [*cells, nbformat.v4.new_code_cell(blocks)]
+    blocks = [block[2] for block in BLOCK.finditer(source(exercise.key))]
+    asks = next(k for k, block in enumerate(blocks) if f"cm.checks.ch{exercise.key}(" in block)
+    return [*cells, nbformat.v4.new_code_cell("\n".join(blocks[: asks + 1]))]
 
 
 # --- the tests -----------------------------------------------------------------------------------------------------
