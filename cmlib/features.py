@@ -74,11 +74,10 @@ def first_of_each(y: Tensor, per_class: int | None) -> Tensor:
 
 
 def check_target(path: str | Path) -> Path:
-    """The file that features go to, with its folder made; `OptionError` unless its name ends in `.npz`."""
+    """The file that features go to; `OptionError` unless its name ends in `.npz`. Nothing is made."""
     target = Path(path)
     if target.suffix != ".npz":
         raise OptionError(f"{target}: expected the name of a .npz file")
-    target.parent.mkdir(parents=True, exist_ok=True)
     return target
 
 
@@ -97,6 +96,7 @@ def write_features(
     """
     target = check_target(path)
     network = network or efficientnet_lite0()
+    target.parent.mkdir(parents=True, exist_ok=True)
     arrays: dict[str, Any] = {"class_names": np.array(data.class_names)}
     parts: list[Path] = []
     for split, x, y, per_class in (

