@@ -4,44 +4,69 @@
     run = cm.run(cm.Experiment(dataset="digits", scenario="til", method="cm"))
     run.accuracy, run.bwt_final
 
-`import cmlib` stays light: pictures, checks and page helpers are loaded when first used.
+`import cmlib` is light: every name below is loaded when it is first used, torch included.
 """
 
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from cmlib import centroids, datasets, metrics, projectors
-from cmlib.engine import load_or_run, run, train
 from cmlib.errors import CmlibError, DataError, OptionError, StoreError
-from cmlib.experiment import Experiment, fresh
-from cmlib.methods import METHODS, Method, Option, register
-from cmlib.scenario import Scenario, Task
-from cmlib.store import Run, Store
 from cmlib.version import VERSION
+
+if TYPE_CHECKING:
+    from cmlib import centroids, datasets, metrics, plots, projectors
+    from cmlib.engine import load_or_run, run, train
+    from cmlib.experiment import Experiment, fresh
+    from cmlib.methods import METHODS, Method, Option, register
+    from cmlib.plots.player import player
+    from cmlib.reproduction import paper
+    from cmlib.scenario import Scenario, Task
+    from cmlib.store import Run, Store
+    from cmlib.teaching import checks
+    from cmlib.teaching.page import say, setup, show
+    from cmlib.teaching.solution import solution
+    from cmlib.teaching.when import when_to_use
 
 __version__ = VERSION
 
-_LAZY = {
-    "plots": ("cmlib.plots", None),
-    "checks": ("cmlib.teaching.checks", None),
-    "paper": ("cmlib.reproduction.paper", None),
-    "setup": ("cmlib.teaching.page", "setup"),
-    "say": ("cmlib.teaching.page", "say"),
-    "show": ("cmlib.teaching.page", "show"),
-    "solution": ("cmlib.teaching.solution", "solution"),
-    "player": ("cmlib.plots.player", "player"),
-    "when_to_use": ("cmlib.teaching.when", "when_to_use"),
+_HOME = {  # module -> the names that it gives; a module without names is itself one
+    "cmlib.centroids": (),
+    "cmlib.datasets": (),
+    "cmlib.metrics": (),
+    "cmlib.plots": (),
+    "cmlib.projectors": (),
+    "cmlib.reproduction.paper": (),
+    "cmlib.teaching.checks": (),
+    "cmlib.engine": ("load_or_run", "run", "train"),
+    "cmlib.experiment": ("Experiment", "fresh"),
+    "cmlib.methods": ("METHODS", "Method", "Option", "register"),
+    "cmlib.plots.player": ("player",),
+    "cmlib.scenario": ("Scenario", "Task"),
+    "cmlib.store": ("Run", "Store"),
+    "cmlib.teaching.page": ("say", "setup", "show"),
+    "cmlib.teaching.solution": ("solution",),
+    "cmlib.teaching.when": ("when_to_use",),
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module 'cmlib' has no attribute '{name}'")
-    module, attribute = _LAZY[name]
-    found = importlib.import_module(module)
-    return getattr(found, attribute) if attribute else found
+    """A name of the package, from the module that gives it."""
+    for home, names in _HOME.items():
+        if name in names:
+            found = getattr(importlib.import_module(home), name)
+        elif not names and name == home.rpartition(".")[2]:
+            found = importlib.import_module(home)
+        else:
+            continue
+        globals()[name] = found
+        return found
+    raise AttributeError(f"module 'cmlib' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
 
 __all__ = [

@@ -25,7 +25,6 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from cmlib import machine
 from cmlib.errors import CmlibError, OptionError, check_name
 
 LONGEST = 1000  # letters of a message: what was typed may be of any length
@@ -320,7 +319,7 @@ def doctor(
     import torch
 
     from cmlib import datasets as data
-    from cmlib import engine
+    from cmlib import engine, machine
     from cmlib import store as stores
     from cmlib.experiment import Experiment
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import re
@@ -168,11 +169,26 @@ def wanted_in_wheel(source: Path) -> set[str]:
 
 
 def test_import_is_light() -> None:
-    heavy = ("avalanche", "matplotlib.pyplot", "seaborn", "sklearn", "pandas")
-    code = f"import sys, cmlib; print(sorted(set({heavy!r}) & set(sys.modules)), cmlib.__file__)"
-    done = shell(sys.executable, "-c", code)
+    heavy = ("avalanche", "matplotlib", "pandas", "scipy", "seaborn", "sklearn")
+    say = f"print(sorted({{*{heavy!r}, 'torch'}} & set(sys.modules)), cmlib.__file__)"
+    done = shell(sys.executable, "-c", f"import sys, cmlib, cmlib.cli; {say}; cmlib.run, cmlib.METHODS; {say}")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == f"[] {ROOT / 'cmlib' / '__init__.py'}"
+    here = ROOT / "cmlib" / "__init__.py"
+    assert done.stdout.splitlines() == [f"[] {here}", f"['torch'] {here}"]
+
+
+def test_every_name_of_the_package_is_what_its_module_gives() -> None:
+    listed = [name or home.rpartition(".")[2] for home, names in cm._HOME.items() for name in names or ("",)]
+    known = ["CmlibError", "DataError", "OptionError", "StoreError"]
+    assert sorted(listed + known) == sorted(cm.__all__)
+    for home, names in cm._HOME.items():
+        module = importlib.import_module(home)
+        for name in names:
+            assert getattr(cm, name) is getattr(module, name)
+        if not names:
+            assert getattr(cm, home.rpartition(".")[2]) is module
+    with pytest.raises(AttributeError, match="'cmlib' has no attribute 'trian'"):
+        _ = cm.trian
 
 
 # --- the Makefile and the virtual environment ------------------------------------------------------------------------

@@ -16,8 +16,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.linalg import cholesky, solve_triangular
-from scipy.optimize import nnls
 from torch import Tensor, nn
 
 from cmlib.formulas import in_both
@@ -116,6 +114,9 @@ def dual(gram: NDArray[np.float64], along: NDArray[np.float64], margin: float, r
 
     With P = L L' this is non-negative least squares in v - margin. Where that fails, coordinates are minimised in turn.
     """
+    from scipy.linalg import cholesky, solve_triangular  # here: half a second that only GEM needs
+    from scipy.optimize import nnls
+
     P = gram + ridge * np.eye(len(gram))
     q = along + margin * P.sum(1)
     try:
