@@ -136,15 +136,15 @@ class Run:
     def from_json(cls, text: str | bytes, where: str = "this text") -> Run:
         """Read a run back; StoreError naming `where` and what is wrong when it is not one."""
         try:
-            return _parsed(cls, text)
+            return _parsed(text)
         except ValueError as error:
             raise StoreError(f"{where} is not a result file of cmlib ({error}); remove or repair it") from None
 
 
 @lru_cache(maxsize=4096)  # commands and pages read the committed runs many times
-def _parsed(kind: type[Run], text: str | bytes) -> Run:
+def _parsed(text: str | bytes) -> Run:
     """The run of a result file's content: the same content gives the same object, which nobody changes."""
-    return kind(**runfile.parse(text))
+    return Run(**runfile.parse(text))
 
 
 def one_copy(runs: Iterable[Run]) -> tuple[list[Run], list[Run]]:

@@ -324,29 +324,20 @@ def test_reveal_is_four_files_with_their_licence() -> None:
 
 @pytest.mark.browser
 @pytest.mark.parametrize("name", ["lesson.html", "03_classify_by_distance.html"])
-def test_slides_open_from_the_disk_and_fit(made: Path, name: str) -> None:
-    import shutil
-
-    from playwright.sync_api import sync_playwright
-
-    program = next((found for found in map(shutil.which, ("chromium", "chromium-browser", "google-chrome")) if found), None)
-    if program is None:
-        pytest.skip("no Chromium")
-    with sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        tab, wrong, asked = browser.new_page(viewport={"width": 1280, "height": 720}), [], []
-        tab.on("pageerror", lambda error: wrong.append(str(error)))
-        tab.on("console", lambda line: wrong.append(line.text) if line.type == "error" else None)
-        tab.on("request", lambda one: asked.append(one.url) if not one.url.startswith(("file:", "data:", "blob:")) else None)
-        tab.goto((made / "slides" / name).as_uri())
-        tab.wait_for_function("window.MathJax && MathJax.startup && document.querySelector('mjx-container')")
-        count = tab.evaluate("Reveal.getTotalSlides()")
-        high = []
-        for k in range(count):
-            tab.evaluate(f"Reveal.slide({k})")
-            height = tab.evaluate("Reveal.getCurrentSlide().scrollHeight")
-            high += [(k, height)] if height > 725 else []
-        browser.close()
+def test_slides_open_from_the_disk_and_fit(browser: Any, made: Path, name: str) -> None:
+    tab, wrong, asked = browser.new_page(viewport={"width": 1280, "height": 720}), [], []
+    tab.on("pageerror", lambda error: wrong.append(str(error)))
+    tab.on("console", lambda line: wrong.append(line.text) if line.type == "error" else None)
+    tab.on("request", lambda one: asked.append(one.url) if not one.url.startswith(("file:", "data:", "blob:")) else None)
+    tab.goto((made / "slides" / name).as_uri())
+    tab.wait_for_function("window.MathJax && MathJax.startup && document.querySelector('mjx-container')")
+    count = tab.evaluate("Reveal.getTotalSlides()")
+    high = []
+    for k in range(count):
+        tab.evaluate(f"Reveal.slide({k})")
+        height = tab.evaluate("Reveal.getCurrentSlide().scrollHeight")
+        high += [(k, height)] if height > 725 else []
+    tab.close()
     assert (wrong, asked, high) == ([], [], []) and count > 8
 
 

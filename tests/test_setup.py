@@ -363,7 +363,7 @@ def test_pytest_counts_and_no_tests(tmp_path: Path) -> None:
         "import pytest\ndef test_a(): pass\ndef test_b(): assert 0\n@pytest.mark.skip\ndef test_c(): pass\n",
         encoding="utf-8",
     )
-    quiet = (str(test), "-p", "no:cacheprovider", "--override-ini=addopts=")
+    quiet = (str(test), "-p", "no:cacheprovider", *parts.SPARED, "-p", "no:nbval", "--override-ini=addopts=")
     assert parts.pytest(*quiet) == parts.Result("FAILED", (1, 1, 1))
     assert parts.pytest(*quiet, "-k", "test_a") == parts.Result("passed", (1, 0, 0))
     assert parts.pytest(*quiet, "-k", "nothing") == parts.Result("none", (0, 0, 0))
