@@ -234,7 +234,7 @@ def build_without_solutions() -> list[Result]:
 
 
 def book() -> list[Result]:
-    return [*build(), pytest(*marked("site"))]
+    return [*build(), pytest(*marked("site", *SPREAD))]
 
 
 def browser(which: str = "browser") -> list[Result]:

@@ -327,7 +327,8 @@ def test_ratios(capsys, tiny):
 
 def test_in_words(capsys, monkeypatch):
     without_avalanche(monkeypatch)
-    bench.main("methods", methods=("cm",), scenario="til", **SMALL)
+    with tiny_nets():
+        bench.main("methods", methods=("cm",), scenario="til", **SMALL)
     out, err = capsys.readouterr()
     lines = out.splitlines()
     assert lines[0] == "methods: cpu, 1 thread(s), cpu time; digits 1x8x8" and err == "cm til\n"
@@ -397,6 +398,7 @@ def test_bad_input_at_the_command_line_is_one_line(capsys, arguments, word):
 
 def test_the_command_prints_one_object(capsys):
     arguments = ["bench", "methods", "--dataset", "digits", "--profile", "smoke", "--methods", "naive,er", "--scenario", "til"]
-    code = cli.main([*arguments, "--repeats", "1", "--json"])
+    with tiny_nets():
+        code = cli.main([*arguments, "--repeats", "1", "--json"])
     out = capsys.readouterr().out
     assert code == 0 and {row["method"] for row in json.loads(out)["rows"]} == {"naive", "er"}
