@@ -28,8 +28,10 @@ NO_BROWSER = "browser tests skipped: no Chromium"
 NONE_COLLECTED = 5
 
 UNITS = "not slow and not browser and not faults and not engines and not site"
-BY_FILE = ["-n", "2", "--dist", "loadfile"]
-SPREAD = ["-n", "2", "--dist", "worksteal"]  # tests of one file on both cores
+# Plugins of pytest that take two seconds of every process's start, where a part has no use for them.
+SPARED = ["-p", "no:hypothesispytest", "-p", "no:anyio"]
+BY_FILE = ["-n", "2", "--dist", "loadfile", *SPARED]
+SPREAD = ["-n", "2", "--dist", "worksteal", *SPARED, "-p", "no:nbval"]  # tests of one file on both cores
 NBVAL = ["--nbval-lax", "--nbval-current-env", "--nbval-cell-timeout=300", "--timeout=330"]
 COUNTS = ("passed", "failed", "skipped")
 KEPT = ("executed", "course", "release", "html_without_solutions")  # in _build, when the site is built anew
@@ -71,10 +73,11 @@ class Result:
 def environment() -> dict[str, str]:
     """The environment of every part: the programs of this Python first, one thread, no progress bars.
 
-    The tests set their threads themselves (CMLIB_TEST_THREADS).
+    The tests set their threads themselves (CMLIB_TEST_THREADS). What Python and pytest compile is kept for the next process,
+    or each of a hundred would compile the package anew.
     """
     path = f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}"
-    return {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1", "TQDM_DISABLE": "1"}
+    return {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1", "TQDM_DISABLE": "1", "PYTHONDONTWRITEBYTECODE": ""}
 
 
 def command(*words: str, **extra: str) -> Result:
@@ -231,7 +234,7 @@ def build_without_solutions() -> list[Result]:
 
 
 def book() -> list[Result]:
-    return [*build(), pytest(*marked("site"))]
+    return [*build(), pytest(*marked("site", *SPREAD))]
 
 
 def browser(which: str = "browser") -> list[Result]:

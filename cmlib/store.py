@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -136,9 +136,15 @@ class Run:
     def from_json(cls, text: str | bytes, where: str = "this text") -> Run:
         """Read a run back; StoreError naming `where` and what is wrong when it is not one."""
         try:
-            return cls(**runfile.parse(text))
+            return _parsed(text)
         except ValueError as error:
             raise StoreError(f"{where} is not a result file of cmlib ({error}); remove or repair it") from None
+
+
+@lru_cache(maxsize=4096)  # commands and pages read the committed runs many times
+def _parsed(text: str | bytes) -> Run:
+    """The run of a result file's content: the same content gives the same object, which nobody changes."""
+    return Run(**runfile.parse(text))
 
 
 def one_copy(runs: Iterable[Run]) -> tuple[list[Run], list[Run]]:

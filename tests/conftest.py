@@ -127,6 +127,23 @@ def no_network() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """Chromium, one for all tests of a process."""
+    names = ("chromium", "chromium-browser", "google-chrome")
+    program = next((path for path in map(shutil.which, names) if path), None)
+    if program is None:
+        pytest.skip("no Chromium")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(
+            executable_path=program, args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+        )
+        yield started
+        started.close()
+
+
+@pytest.fixture(scope="session")
 def few_digits() -> Any:
     """The digits with five test images a class: in a short run most of the time goes into measuring."""
     import torch

@@ -21,7 +21,7 @@ from cmlib.methods import METHODS
 from cmlib.methods.naive import Naive
 from cmlib.reproduction import audit, costs, publish
 from cmlib.reproduction import export as exports
-from cmlib.store import committed, write_checksums
+from cmlib.store import Store, committed, write_checksums
 from cmlib.teaching import traced
 
 STORE, BOOK = committed().folder, Path(__file__).resolve().parents[1] / "book"
@@ -181,15 +181,22 @@ def test_a_number_changed_on_a_page_is_named(tmp_path, committed_runs, number, k
     assert found and {where for where, _ in found} == {page.name}
 
 
-def test_another_possible_accuracy_shows_where_a_page_uses_it(tmp_path):
+def test_another_possible_accuracy_shows_where_a_page_uses_it(tmp_path, committed_runs):
     """One right answer less in the last row: the file is as good as before, but pages show another accuracy."""
-    shutil.copytree(STORE, tmp_path / "store")
-    path = next((tmp_path / "store").glob("digits/digits-til/naive/seed0-*.json"))
-    content = json.loads(path.read_text())
-    content["R"][4][4] -= 100 / 72
-    path.write_text(json.dumps(content))
-    found = traced.audit(tmp_path / "store", BOOK).problems
-    assert any(where.endswith(".ipynb") and content["id"] in what for where, what in found)
+    place = next(STORE.glob("digits/digits-til/naive/seed0-*.json")).relative_to(STORE)
+
+    def change(content):
+        content["R"][4][4] -= 100 / 72
+
+    path = one_file_store(tmp_path, place, change)
+    assert problems(tmp_path) == []
+    changed = Store(tmp_path / "store").read(path)
+    pages = [page for page in sorted(BOOK.glob("*.ipynb")) if changed.id in page.read_text()]
+    assert pages
+    for page in pages:
+        shutil.copy(page, tmp_path / "book")
+    found = page_problems(tmp_path / "book", {**committed_runs, changed.id: changed})
+    assert any(where.endswith(".ipynb") and changed.id in what for where, what in found)
 
 
 @pytest.mark.parametrize("number", range(5))

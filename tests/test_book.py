@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections import Counter
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urldefrag
@@ -298,18 +300,28 @@ def soup_of(page: str) -> Any:
     return BeautifulSoup(path.read_text(), "html.parser")
 
 
+@pytest.fixture(scope="module", params=PAGES)
+def page(request: pytest.FixtureRequest) -> str:
+    """Every page; pytest runs the tests of one page one after the other, so it is parsed once."""
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def soup(page: str) -> Any:
+    return soup_of(page)
+
+
 @site
-@pytest.mark.parametrize("page", PAGES)
-def test_pages_load_nothing_from_outside(page: str) -> None:
+def test_pages_load_nothing_from_outside(soup: Any) -> None:
     loaded = [
         tag.get(key)
-        for tag in soup_of(page).find_all(LOADED)
+        for tag in soup.find_all(LOADED)
         for key in ("src", "href", "data", "srcset", "xlink:href")
         if tag.get(key) and not {"canonical", "next", "prev", "author", "license"} & set(tag.get("rel", []))
     ]
     assert len(loaded) > 5  # the theme's own style sheets and scripts: the list is not empty by mistake
     assert [address for address in loaded if OUTSIDE.match(address)] == []
-    inline = "".join(script.get_text() for script in soup_of(page).find_all("script"))
+    inline = "".join(script.get_text() for script in soup.find_all("script"))
     assert re.findall(r"https?://(?!www\.w3\.org)[^\s'\"]+", inline) == []
 
 
@@ -321,9 +333,7 @@ def test_style_sheets_load_nothing_from_outside() -> None:
 
 
 @site
-@pytest.mark.parametrize("page", PAGES)
-def test_images_have_alt_texts_and_nothing_failed(page: str) -> None:
-    soup = soup_of(page)
+def test_images_have_alt_texts_and_nothing_failed(soup: Any) -> None:
     assert [str(image)[:80] for image in soup.find_all("img") if not (image.get("alt") or "").strip()] == []
     assert [str(drawing)[:80] for drawing in soup.select(".cm-figure > svg") if not drawing.get("aria-label", "").strip()] == []
     assert soup.select(".problematic, .system-message") == []
@@ -331,11 +341,10 @@ def test_images_have_alt_texts_and_nothing_failed(page: str) -> None:
 
 
 @site
-@pytest.mark.parametrize("page", PAGES)
-def test_links_inside_the_site_lead_somewhere(page: str) -> None:
+def test_links_inside_the_site_lead_somewhere(page: str, soup: Any) -> None:
     folder = (SITE / page).parent
     broken = []
-    for link in soup_of(page).find_all("a", href=True):
+    for link in soup.find_all("a", href=True):
         if re.match(r"[a-z]+:|//", link["href"]):
             continue
         address, anchor = urldefrag(link["href"])
@@ -348,22 +357,26 @@ def test_links_inside_the_site_lead_somewhere(page: str) -> None:
 def has_anchor(path: Path, anchor: str) -> bool:
     if path.name == "playground.html" and "=" in anchor:
         return True  # a setting; test_playground reads those of the chapters
-    return anchor == "" or re.search(rf'(?:id|name)="{re.escape(unquote(anchor))}"', path.read_text()) is not None
+    return anchor == "" or unquote(anchor) in anchors_of(path)
+
+
+@cache
+def anchors_of(path: Path) -> set[str]:
+    return set(re.findall(r'(?:id|name)="([^"]*)"', path.read_text()))
 
 
 @site
-@pytest.mark.parametrize("page", [page for page in PAGES if source(page).suffix == ".ipynb"])
-def test_chapters_can_be_opened_in_colab(page: str) -> None:
-    links = [a["href"] for a in soup_of(page).find_all("a", href=True) if "colab.research.google.com" in a["href"]]
+def test_chapters_can_be_opened_in_colab(page: str, soup: Any) -> None:
+    links = [a["href"] for a in soup.find_all("a", href=True) if "colab.research.google.com" in a["href"]]
     slug = lint.REPOSITORY.removeprefix("https://github.com/")
-    assert f"https://colab.research.google.com/github/{slug}/blob/main/{page}.ipynb" in links
+    here = f"https://colab.research.google.com/github/{slug}/blob/main/{page}.ipynb"
+    assert (here in links) == (source(page).suffix == ".ipynb")
 
 
 @site
-@pytest.mark.parametrize("page", PAGES)
-def test_ids_are_unique_on_a_page(page: str) -> None:
-    ids = [tag["id"] for tag in soup_of(page).select(".bd-article [id]")]
-    twice = {name for name in ids if ids.count(name) > 1}
+def test_ids_are_unique_on_a_page(soup: Any) -> None:
+    ids = Counter(tag["id"] for tag in soup.select(".bd-article [id]"))
+    twice = {name for name, count in ids.items() if count > 1}
     assert twice - {"exercise-content", "solution-content", "proof-content"} == set()  # written so by the extensions
 
 

@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_browser import DESK, PHONE, Visit, browser, serve
+from test_browser import DESK, PHONE, Visit, serve
 
 from cmlib import metrics
 from cmlib.plots import widgets
 
-__all__ = ["browser"]  # a fixture, found by its name
 pytestmark = pytest.mark.browser
 
 SUPPORT = {"A": [[1, 7], [3, 8]], "B": [[7, 8], [9, 6]], "C": [[4, 2], [6, 1], [5, 3]]}

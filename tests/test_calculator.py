@@ -8,15 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_browser import DESK, PHONE, Visit, browser, serve
+from test_browser import DESK, PHONE, Visit, serve
 
 import cmlib as cm
 from cmlib import footprint
 from cmlib.footprint import Setting
 from cmlib.methods import METHODS
 from cmlib.plots import calculator, memory_calculator
-
-__all__ = ["browser"]  # a fixture, found by its name
 
 ROW = re.compile(r'<li data-method="(\w+)"( hidden)?>.*?width:([\d.]+)%.*?<span class="cm-value">([\d,]+)</span>', re.DOTALL)
 START = '<!doctype html><meta charset="utf-8"><link rel="icon" href="data:,">'

@@ -135,14 +135,6 @@ def test_tensors_and_lists_are_numbers_too(capsys: pytest.CaptureFixture[str]) -
     assert said(capsys, 2, lambda a, b, y: shift_by_class(a, b, y).tolist()).startswith("OK 6.2")
 
 
-@pytest.mark.parametrize(("name", "answer", "words"), [(name, *one) for name, ones in WRONG.items() for one in ones])
-def test_wrong_answers_get_their_words(capsys: pytest.CaptureFixture[str], name: str, answer: Any, words: str) -> None:
-    number = int(name[-1])
-    line = said(capsys, number, answer)
-    assert line.startswith(f"Not yet 6.{number}: ") and "Hint: " in line and line.count("\n") == 0
-    assert words in line, line
-
-
 def test_the_toy_of_6_1_is_the_chapters() -> None:
     points = np.array([[4, 0, 0], [-4, 0, 0], [0, 2, 0], [0, -2, 0], [0, 0, 3], [0, 0, -3]], dtype=float)
     assert (points**2).sum(0).tolist() == list(chapter06.SQUARES.values())

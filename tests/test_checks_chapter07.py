@@ -148,11 +148,3 @@ WRONG: dict[str, list[tuple[Callable[..., Any], str]]] = {
         (lambda z: z, "your answer raised TypeError"),
     ],
 }  # fmt: skip
-
-
-@pytest.mark.parametrize(("name", "k"), [(name, k) for name in WRONG for k in range(len(WRONG[name]))])
-def test_wrong_answers_get_a_hint(capsys: pytest.CaptureFixture[str], name: str, k: int) -> None:
-    answer, words = WRONG[name][k]
-    line = said(capsys, getattr(cm.checks, f"ch{name}"), answer)
-    assert line.startswith(f"Not yet 7.{name[-1]}: ")
-    assert words in line and " Hint: " in line and "\n" not in line

@@ -100,11 +100,3 @@ WRONG: dict[str, list[tuple[Answer, str]]] = {
     ],
 }  # fmt: skip
 HINTS = {"09_1": "Hint: add N k E", "09_2": "Hint: centroids and projectors", "09_3": "Hint: U, s, Vh"}
-
-
-@pytest.mark.parametrize(("exercise", "answer", "words"), [(one, *pair) for one, pairs in WRONG.items() for pair in pairs])
-def test_wrong_answers(capsys: pytest.CaptureFixture[str], exercise: str, answer: Answer, words: str) -> None:
-    line = said(capsys, exercise, answer)
-    assert line.startswith(f"Not yet {exercise[1]}.{exercise[3]}: ")
-    assert words in line
-    assert HINTS[exercise] in line

@@ -117,11 +117,3 @@ def test_a_stub_is_not_started(capsys: pytest.CaptureFixture[str], name: str) ->
 def test_right_answers(capsys: pytest.CaptureFixture[str], name: str, k: int) -> None:
     answer, count = RIGHT[name][k]
     assert said(capsys, getattr(cm.checks, f"ch{name}"), answer) == f"OK {int(name[:2])}.{name[-1]} ({count} tests)"
-
-
-@pytest.mark.parametrize(("name", "k"), [(name, k) for name, answers in WRONG.items() for k in range(len(answers))])
-def test_wrong_answers(capsys: pytest.CaptureFixture[str], name: str, k: int) -> None:
-    answer, words = WRONG[name][k]
-    line = said(capsys, getattr(cm.checks, f"ch{name}"), answer)
-    assert line.startswith(f"Not yet {int(name[:2])}.{name[-1]}: ") and "\n" not in line
-    assert words in line and " Hint: " in line

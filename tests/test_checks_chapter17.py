@@ -120,11 +120,3 @@ WRONG: dict[str, list[tuple[Any, str]]] = {
     ],
 }  # fmt: skip
 HINTS = {"17_1": "Hint: a task with twice", "17_2": "Hint: new = torch", "17_3": "Hint: x = self.scenario"}
-
-
-@pytest.mark.parametrize(("exercise", "answer", "words"), [(one, *pair) for one, pairs in WRONG.items() for pair in pairs])
-def test_wrong_answers(capsys: pytest.CaptureFixture[str], exercise: str, answer: Any, words: str) -> None:
-    line = said(capsys, exercise, answer)
-    assert line.startswith(f"Not yet 17.{exercise[3]}: ")
-    assert words in line
-    assert HINTS[exercise] in line

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -116,10 +115,3 @@ WRONG: dict[str, list[tuple[Any, str]]] = {
     ],
 }
 HINTS = {"18_1": "Hint: the current task has", "18_2": "Hint: place =", "18_3": "Hint: requires_grad_(False)"}
-
-
-@pytest.mark.parametrize(("exercise", "answer", "words"), [(one, *pair) for one, pairs in WRONG.items() for pair in pairs])
-def test_wrong_answers(capsys: pytest.CaptureFixture[str], exercise: str, answer: Callable[..., Any], words: str) -> None:
-    line = said(capsys, exercise, answer)
-    assert line.startswith(f"Not yet {exercise[:2]}.{exercise[3]}: ")
-    assert words in line and HINTS[exercise] in line

@@ -224,7 +224,19 @@ def test_the_students_package_is_whole_but_for_the_solutions(made: Path, tmp_pat
     names = {path: set(zipfile.ZipFile(path).namelist()) for path in (wheel, full)}
     gone = names[full] - names[wheel]
     assert names[wheel] < names[full] and all(name.startswith(edition.SOLUTIONS) for name in gone) and len(gone) == len(TELLING)
-    line = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", str(tmp_path), str(wheel)]
+    line = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-compile",
+        "--no-deps",
+        "--no-index",
+        "--target",
+        str(tmp_path),
+        str(wheel),
+    ]
     done = subprocess.run([*line, "--disable-pip-version-check"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr  # pip has compared each file with the list
     code = """
@@ -324,29 +336,20 @@ def test_reveal_is_four_files_with_their_licence() -> None:
 
 @pytest.mark.browser
 @pytest.mark.parametrize("name", ["lesson.html", "03_classify_by_distance.html"])
-def test_slides_open_from_the_disk_and_fit(made: Path, name: str) -> None:
-    import shutil
-
-    from playwright.sync_api import sync_playwright
-
-    program = next((found for found in map(shutil.which, ("chromium", "chromium-browser", "google-chrome")) if found), None)
-    if program is None:
-        pytest.skip("no Chromium")
-    with sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        tab, wrong, asked = browser.new_page(viewport={"width": 1280, "height": 720}), [], []
-        tab.on("pageerror", lambda error: wrong.append(str(error)))
-        tab.on("console", lambda line: wrong.append(line.text) if line.type == "error" else None)
-        tab.on("request", lambda one: asked.append(one.url) if not one.url.startswith(("file:", "data:", "blob:")) else None)
-        tab.goto((made / "slides" / name).as_uri())
-        tab.wait_for_function("window.MathJax && MathJax.startup && document.querySelector('mjx-container')")
-        count = tab.evaluate("Reveal.getTotalSlides()")
-        high = []
-        for k in range(count):
-            tab.evaluate(f"Reveal.slide({k})")
-            height = tab.evaluate("Reveal.getCurrentSlide().scrollHeight")
-            high += [(k, height)] if height > 725 else []
-        browser.close()
+def test_slides_open_from_the_disk_and_fit(browser: Any, made: Path, name: str) -> None:
+    tab, wrong, asked = browser.new_page(viewport={"width": 1280, "height": 720}), [], []
+    tab.on("pageerror", lambda error: wrong.append(str(error)))
+    tab.on("console", lambda line: wrong.append(line.text) if line.type == "error" else None)
+    tab.on("request", lambda one: asked.append(one.url) if not one.url.startswith(("file:", "data:", "blob:")) else None)
+    tab.goto((made / "slides" / name).as_uri())
+    tab.wait_for_function("window.MathJax && MathJax.startup && document.querySelector('mjx-container')")
+    count = tab.evaluate("Reveal.getTotalSlides()")
+    high = []
+    for k in range(count):
+        tab.evaluate(f"Reveal.slide({k})")
+        height = tab.evaluate("Reveal.getCurrentSlide().scrollHeight")
+        high += [(k, height)] if height > 725 else []
+    tab.close()
     assert (wrong, asked, high) == ([], [], []) and count > 8
 
 

@@ -1,7 +1,8 @@
 """Every exercise of every chapter: the stub is not started, the solution passes, planted wrong answers get their hint.
 
 The wrong answers of chapter NN stand in tests/test_checks_chapterNN.py, as WRONG = {"NN_k": [(answer, words of the hint), ...]}.
-A cell of a chapter is run here together with those earlier cells that define the names it uses, and no others.
+The notebooks part runs stubs and solutions in their chapters, where a solution that does not pass is an error. The slow tests
+run each together with those earlier cells that define the names it uses, and no others.
 """
 
 from __future__ import annotations
@@ -191,7 +192,7 @@ def names_for(cells: list[Any], cell: int) -> dict[str, Any]:
 def answered(exercise: Exercise) -> list[Any]:
     """The chapter's cells up to the solution, and in its place the solution's blocks up to its check.
 
-    What it tries out after that, trainings among it, is run where the chapter is: by the notebooks part.
+    What it tries out after that, trainings among it, is run where the chapter is.
     """
     cells = cells_of(exercise.path)[: exercise.solution]
     blocks = [block[2] for block in BLOCK.finditer(source(exercise.key))]
@@ -209,39 +210,54 @@ def test_a_chapter_has_three_exercises_of_rising_difficulty(path: Path, found: l
         assert re.findall("★+", one.title) == [STARS[one.k]], one.title
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("exercise", ALL, ids=lambda one: one.key)
-def test_exercise(exercise: Exercise, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stub_and_solution_need_no_other_cells(
+    exercise: Exercise, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the cells that they name and no others. The notebooks part runs both where they stand."""
     monkeypatch.chdir(BOOK)  # where notebooks run
-    number, cells = exercise.number, cells_of(exercise.path)
-    names_for(cells, exercise.stub)
-    assert capsys.readouterr().out.strip().splitlines()[-1] == f"{number}: not started"
+    names_for(cells_of(exercise.path), exercise.stub)
+    assert capsys.readouterr().out.strip().splitlines()[-1] == f"{exercise.number}: not started"
     printed = (names_for(answered(exercise), exercise.solution), capsys.readouterr().out)[1]
-    passed = re.search(rf"^OK {re.escape(number)} \((\d+) tests\)$", printed, re.MULTILINE)
-    assert passed and int(passed[1]) >= 5, "a solution passes at least five tests"
-    wrong = wrong_answers(exercise)
+    assert passed_tests(exercise, printed) >= 5
+
+
+def passed_tests(exercise: Exercise, text: str) -> int:
+    """How many tests a text says that a solution passed; 0 when it says nothing of the kind."""
+    passed = re.search(rf"^OK {re.escape(exercise.number)} \((\d+) tests\)$", text, re.MULTILINE)
+    return int(passed[1]) if passed else 0
+
+
+@pytest.mark.parametrize("exercise", ALL, ids=lambda one: one.key)
+def test_wrong_answers_get_their_hint(exercise: Exercise, capsys: pytest.CaptureFixture[str]) -> None:
+    number, (wrong, hint) = exercise.number, wrong_answers(exercise)
     assert len(wrong) >= 3, f"WRONG[{exercise.key!r}] needs at least three answers"
     check = getattr(checks, f"ch{exercise.key}")
-    for answer, words in wrong:
-        first, second = told(check, answer, number, capsys)
-        assert words in first + second
+    for k, (answer, words) in enumerate(wrong):
+        lines = told(check, answer, number, capsys, tries=1 if k else 2)
+        assert words in lines[-1] and hint in lines[-1] and lines[-1].startswith(lines[0].removesuffix(base.LATER).rstrip())
 
 
-def told(check: Any, answer: Any, number: str, capsys: pytest.CaptureFixture[str]) -> tuple[str, str]:
-    """What a wrong answer is told, once and again: one line each, the hint in the second only."""
+def told(check: Any, answer: Any, number: str, capsys: pytest.CaptureFixture[str], tries: int) -> list[str]:
+    """What a wrong answer is told at its last tries, of two: one line each, the hint in the second only."""
     base.failures.clear()
-    lines = [(check(answer), capsys.readouterr().out.strip())[1] for _ in range(2)]
+    base.failures[number] = 2 - tries
+    lines = [(check(answer), capsys.readouterr().out.strip())[1] for _ in range(tries)]
     assert all(line.startswith(f"Not yet {number}: ") and "\n" not in line for line in lines)
-    assert ["Hint: " in line for line in lines] == [False, True]
-    assert lines[0].endswith(base.LATER)
-    return lines[0], lines[1]
+    assert ["Hint: " in line for line in lines] == [False, True][-tries:]
+    assert tries == 1 or lines[0].endswith(base.LATER)
+    return lines
 
 
-def wrong_answers(exercise: Exercise) -> list[tuple[Any, str]]:
+def wrong_answers(exercise: Exercise) -> tuple[list[tuple[Any, str]], str]:
+    """The planted answers, each with words of what it is told, and how the exercise's hint begins."""
     name = f"test_checks_chapter{exercise.key[:2]}"
     assert importlib.util.find_spec(name), f"tests/{name}.py is missing"
-    table = getattr(importlib.import_module(name), "WRONG", {})
+    module = importlib.import_module(name)
+    table = getattr(module, "WRONG", {})
     assert exercise.key in table, f"tests/{name}.py has no WRONG[{exercise.key!r}]"
-    return list(table[exercise.key])
+    return list(table[exercise.key]), getattr(module, "HINTS", {}).get(exercise.key, "Hint: ")
 
 
 @pytest.mark.parametrize("exercise", ALL, ids=lambda one: one.key)
@@ -252,7 +268,8 @@ def test_what_the_page_shows(exercise: Exercise) -> None:
     assert "nbval-check-output" in stub.metadata.get("tags", [])
     assert "remove-input" in fold.metadata.get("tags", [])
     shown = fold.outputs[0].data["text/markdown"]
-    assert shown.startswith('<details class="cm-solution">') and f"OK {exercise.number} (" in shown
+    assert shown.startswith('<details class="cm-solution">')
+    assert passed_tests(exercise, shown) >= 5, "a solution passes at least five tests"
     visible = [block[2] for block in BLOCK.finditer(source(exercise.key)) if not block[1]]
     assert visible and all(block in shown for block in visible)
     assert all(output.output_type == "display_data" for output in fold.outputs)

@@ -7,14 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_browser import DESK, FILTERS, LEAST, PHONE, SHOWN, SMALL, Visit, browser, serve
+from test_browser import DESK, FILTERS, LEAST, PHONE, SHOWN, SMALL, Visit, serve
 
 from cmlib import plots
 from cmlib.plots import fragment
 from cmlib.plots.player import player
 from cmlib.teaching import page
 
-__all__ = ["browser"]  # a fixture of the other file
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 

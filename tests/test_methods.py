@@ -1,11 +1,11 @@
 """Methods: what they learn, keep and see."""
 
-import functools
 import math
 
 import pytest
 import torch
 import torch.nn.functional as F
+from tiny import tiny_nets
 
 import cmlib as cm
 from cmlib import centroids as eq
@@ -27,12 +27,11 @@ def digits():
 
 @pytest.fixture(scope="module")
 def run_of(few_digits):
-    """A function that makes a short run of a method; `run_of.kept` makes each only once."""
+    """A function that makes a short run of a method."""
 
     def run(method, scenario, **options):
         return cm.run(experiment(method, scenario, **{"seed": 1, "train_per_class": 16, **options}), few_digits)
 
-    run.kept = functools.cache(run)
     return run
 
 
@@ -57,7 +56,8 @@ def batch(made, task, n=16):
 
 @pytest.mark.parametrize(("method", "scenario"), PAIRS)
 def test_every_method_runs_and_says_what_it_keeps(run_of, method, scenario):
-    run = run_of.kept(method, scenario)
+    with tiny_nets():
+        run = run_of(method, scenario)
     assert run.status == "finished" and run.matrix.shape == (5, 5)
     R = run.matrix
     assert all(0 <= R[i, j] <= 100 for i in range(5) for j in range(i + 1))
@@ -68,10 +68,11 @@ def test_every_method_runs_and_says_what_it_keeps(run_of, method, scenario):
 
 @pytest.mark.parametrize(("method", "scenario"), PAIRS)
 def test_a_run_leaves_the_global_generator_alone_and_is_reproducible(run_of, method, scenario):
-    first = run_of.kept(method, scenario)
-    torch.manual_seed(11)
-    before = torch.random.get_rng_state()
-    assert run_of(method, scenario).R == first.R
+    with tiny_nets():
+        first = run_of(method, scenario)
+        torch.manual_seed(11)
+        before = torch.random.get_rng_state()
+        assert run_of(method, scenario).R == first.R
     assert torch.equal(before, torch.random.get_rng_state())
 
 
@@ -197,7 +198,8 @@ def test_the_preset_text_follows_the_text():
 
 @pytest.mark.parametrize(("method", "scenario"), PAIRS)
 def test_every_method_runs_with_the_preset_text(run_of, method, scenario):
-    run = run_of(method, scenario, preset="text")
+    with tiny_nets():
+        run = run_of(method, scenario, preset="text")
     assert run.status == "finished" and run.matrix.shape == (5, 5)
 
 
@@ -275,7 +277,8 @@ def test_batches_of_rehearsal(digits):
 @pytest.mark.parametrize(("method", "scenario"), PAIRS)
 def test_every_batch_is_whole_with_crops_and_flips(digits, method, scenario):
     """Also the last one of an epoch, which holds fewer current images."""
-    made = trained(digits, method, scenario, augmentation="crop-flip")
+    with tiny_nets():
+        made = trained(digits, method, scenario, augmentation="crop-flip")
     task = made.scenario.tasks[2]
     made.begin_task(task)
     sizes = [(len(x), len(y)) for x, y in made.batches(task, 0)]

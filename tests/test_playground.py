@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from playground_twin import Draw, matrix
-from test_browser import DESK, PHONE, Visit, browser
+from test_browser import DESK, PHONE, Visit
 from torch import Tensor, nn
 
 from cmlib import metrics
@@ -24,8 +24,6 @@ from cmlib.methods.ewc import batch_square, consolidated
 from cmlib.nets import Backbone
 from cmlib.scenario import Scenario
 from cmlib.teaching import playground
-
-__all__ = ["browser"]  # a fixture, found by its name
 
 ROOT = Path(__file__).resolve().parents[1]
 REFRESH = "run `python -m cmlib.teaching.playground`"
@@ -324,7 +322,7 @@ def whole(page: Any, seconds: float = 60) -> list[list[float]]:
 def test_the_same_address_gives_the_same_matrix_in_fresh_browsers(browser: Any, page: Any, hash: str) -> None:
     found = []
     for _ in range(2):
-        with Visit(browser, f"{ADDRESS}#{hash}&at=5", viewport=DESK) as visit:
+        with Visit(browser, f"{ADDRESS}#{hash}&at=5", fresh=True, viewport=DESK) as visit:
             found.append(whole(visit.page))
             assert visit.complaints == [] and [url.split("#")[0] for url in visit.asked] == [ADDRESS]
     assert found[0] == found[1] == page.evaluate(RUN, hash)["R"]

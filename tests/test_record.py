@@ -56,8 +56,9 @@ def slowly(store):
                 e = run.experiment
                 same = (e["dataset"], e["method"], e["engine"]) == (cell.dataset, cell.method, "cmlib")
                 whole = e["dataset"] in KNOWN and run.data["train_rows_used"] == KNOWN[e["dataset"]].train
-                fits = json.dumps(dict(Experiment.of(e).options), sort_keys=True) in wanted
-                if same and whole and e["scenario"] in cell.scenarios and fits:
+                if not (same and whole and e["scenario"] in cell.scenarios):
+                    continue
+                if json.dumps(dict(Experiment.of(e).options), sort_keys=True) in wanted:
                     found |= {(number, place) for place in paper.printed_table(number) if of_cell(place, cell)}
     return found
 

@@ -12,6 +12,7 @@ import signal
 
 import pytest
 import torch
+from tiny import tiny_nets
 
 import cmlib as cm
 from cmlib import datasets
@@ -164,7 +165,8 @@ CIL = [
 
 @pytest.mark.parametrize(("scenario", "options"), [(s, o) for s in ("til", "cil") for o in BOTH] + [("cil", o) for o in CIL])
 def test_the_loss_and_its_gradient_are_those_of_a_slow_one(digits, scenario, options):
-    made, x, y, task = in_third_task(digits, "cm", scenario, lam=0.3, batch_size=9, **options)
+    with tiny_nets():
+        made, x, y, task = in_third_task(digits, "cm", scenario, lam=0.3, batch_size=9, **options)
     slow = copy.deepcopy(made)
     names, parameters = zip(*[(n, p) for n, p in made.named_parameters() if p.requires_grad], strict=True)
     others = dict(slow.named_parameters())
