@@ -15,6 +15,7 @@ import yaml
 
 from cmlib.experiment import Experiment
 from cmlib.plots.story import story_map
+from cmlib.randomness import class_order
 from cmlib.reproduction import paper
 from cmlib.store import committed
 from cmlib.teaching import lint, notebooks
@@ -204,6 +205,13 @@ def test_the_picture_of_the_first_page_shows_the_median_run() -> None:
     runs = paper.runs_like(committed(), Experiment("digits", "cil", "cm"))
     by_accuracy = sorted(runs, key=lambda run: run.accuracy)
     assert len(runs) == 5 and f"the run of seed {by_accuracy[2].seed}, the median" in (BOOK / "_static" / "hero.html").read_text()
+
+
+def test_the_picture_of_the_first_page_names_the_digits_in_the_order_of_its_seed() -> None:
+    seed = paper.median_run(paper.runs_like(committed(), Experiment("digits", "cil", "cm"))).seed
+    drawn = re.findall(r'<text class="cm-t"[^>]*>(\d)</text>', (BOOK / "_static" / "hero.html").read_text(encoding="utf-8"))
+    order = [str(digit) for digit in class_order(10, seed).tolist()]
+    assert drawn == [*order[:4], *order[:6], *order[:8], *order]
 
 
 def test_the_first_page_names_every_chapter() -> None:

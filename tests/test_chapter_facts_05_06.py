@@ -97,6 +97,18 @@ def test_the_spaces_of_the_median_runs_lie_beside_them() -> None:
         assert snapshots.find(one.but(seed=seeds[one.scenario]), space, [committed()]), one
 
 
+@pytest.mark.parametrize(("chapter", "label"), [(MERGING, "Merged space after tasks"), (INSIDE, "rings mark images")])
+def test_the_classes_of_the_merged_space_bear_the_names_of_its_own_seed(chapter: str, label: str) -> None:
+    """Each seed has an order of its own, and chapter 6 shows spaces of two seeds."""
+    one = CIL.but(seed=cm.paper.median_run(runs(CIL).values()).seed)
+    order = list(cm.fresh(one, cm.datasets.load("digits")).scenario.class_names)
+    pages = ["".join(out.get("data", {}).get("text/html", "")) for cell in cells(chapter) for out in cell.get("outputs", [])]
+    (player,) = [page for page in pages if label in page and "<input" in page]
+    drawn = [re.findall(r"<text[^>]*>(\d)</text>", frame) for frame in re.findall(r"<svg.*?</svg>", player, re.DOTALL)]
+    full = [names for names in drawn if len(names) == len(order)]
+    assert full and all(names == order for names in full)
+
+
 # -- the same exemplars are not the same memory -----------------------------------------------------------------------------
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import html
 import itertools
+import json
 import math
 import re
 import struct
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +27,7 @@ from cmlib.teaching import page, traced
 
 # --- colours -------------------------------------------------------------------------------------------------------
 
+BOOK = Path(__file__).resolve().parents[1] / "book"
 WHITE, DARK = "#ffffff", "#14181e"
 BLINDNESS = {  # Machado et al. 2009, full severity, on linear RGB
     "none": np.eye(3),
@@ -127,6 +130,22 @@ def test_colours_become_variables_and_the_rules_hold_those_that_are_used() -> No
     assert rules.count("--cm-t1a") == 2 and "t1b" not in rules
     assert "html[data-theme=dark] .cm-x,html[theme=dark] .cm-x,body[data-jp-theme-light=false] .cm-x" in rules
     assert style.palette_css(".cm-x", "<p>") == ""
+
+
+def test_drawings_in_the_text_have_the_colours_of_the_tasks_on_light_and_dark_pages() -> None:
+    tasks = {name: pair for name, pair in style.THEME.items() if re.fullmatch(r"t\d[ab]", name)}
+    css = (BOOK / "_static" / "custom.css").read_text(encoding="utf-8")
+    rules = dict.fromkeys(tasks, ())
+    for name, colour in re.findall(r"--cm-(t\d[ab]): (#[0-9a-f]{6});", css):
+        rules[name] = (*rules[name], colour)
+    assert rules == tasks
+    names = {light: name for name, (light, _) in tasks.items()}
+    for path in BOOK.glob("*.ipynb"):
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        text = "".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+        for tag in re.findall(r"<[^>]+>", "".join(re.findall(r"<svg.*?</svg>", text, re.DOTALL))):
+            for what, colour in re.findall(r'(fill|stroke)="(#[^"]*)"', tag):
+                assert f"{what}:var(--cm-{names.get(colour)},{colour})" in tag, (path.stem, tag)
 
 
 def test_numbers_in_the_matrix_are_readable() -> None:

@@ -18,6 +18,7 @@ from cmlib.plots import geometry
 from cmlib.plots.player import player
 from cmlib.plots.story import story_map
 from cmlib.plots.svg import svg_scatter
+from cmlib.randomness import class_order
 from cmlib.reproduction import paper, snapshots
 from cmlib.store import Run, committed, write_atomically
 
@@ -28,9 +29,14 @@ STYLE = ".cm-hero{margin:0}.cm-hero>p{font-size:.85em;line-height:1.45;margin:.6
 NUMBERS = {2: "two", 4: "four", 6: "six", 8: "eight", 10: "ten"}
 
 
+def shown_seed() -> int:
+    """The seed of the median run, which is the one shown."""
+    return int(paper.median_run(_runs(EXPERIMENT)).seed)
+
+
 def committed_spaces() -> list[geometry.Space]:
     """The merged space of the median run after each task from the second on; StoreError when it was not published."""
-    shown = EXPERIMENT.but(seed=paper.median_run(_runs(EXPERIMENT)).seed)
+    shown = EXPERIMENT.but(seed=shown_seed())
     found = snapshots.find(shown, "merged", [committed()])
     if found is None:
         raise StoreError(f"the committed results hold no snapshots of the merged space of cm, digits, cil, seed {shown.seed}")
@@ -57,7 +63,7 @@ def _picture(spaces: list[geometry.Space], view: geometry.Projection, k: int) ->
     if k:
         old = dict(zip(spaces[k - 1].classes.tolist(), view.centroids[k - 1], strict=True))
         trails = np.array([old.get(label, np.full(2, np.nan)) for label in spaces[k].classes.tolist()])  # [K, 2]
-    names = [str(label) for label in range(10)]
+    names = [str(digit) for digit in class_order(10, shown_seed()).tolist()]  # each seed has an order of its own
     given = (view.points[k], spaces[k].labels, view.centroids[k], spaces[k].classes)
     return svg_scatter(*given, extent=view.extent, trails=trails, names=names)
 
@@ -74,7 +80,7 @@ def _note(view: geometry.Projection) -> str:
     return (
         f"Points are test images, crosses are centroids, a colour is a task; an image is taken for the digit whose cell it lies "
         f"in. A dashed line shows how a centroid moved. Over {len(mine)} runs this method ends at {_range(mine)} % accuracy, "
-        f"plain training at {_range(naive)} %. (Shown is the run of seed {paper.median_run(mine).seed}, the median, recorded "
+        f"plain training at {_range(naive)} %. (Shown is the run of seed {shown_seed()}, the median, recorded "
         f"anew. The plane holds {view.explained:.0f} % of the variance in {view.dimensions} dimensions.)"
     )
 
