@@ -3,6 +3,8 @@
 Four layouts become the same four arrays: Hugging Face parquet files, CIFAR's own pickles, the TinyImageNet folder, and
 any folder with one sub-folder a class. Whatever is damaged, incomplete or unfit is a `DataError` that names the file;
 nothing is half used. Decoded arrays are cached, checked against the source files and a stored checksum.
+torchvision downloads CIFAR and checks its archive, but does not read here: its CIFAR10 says of a damaged copy not which file it
+is and refuses smaller ones, its ImageFolder takes hidden folders for classes, and neither names an image that cannot be decoded.
 """
 
 from __future__ import annotations

@@ -36,12 +36,19 @@ def choose_device(device: str) -> torch.device:
 @contextmanager
 def threads_for(data: ImageData) -> Iterator[int]:
     """Torch's threads while a run lasts: one for vectors and small images, else two; never more than OMP_NUM_THREADS."""
-    before = torch.get_num_threads()
     wanted = 1 if data.vectors or data.x_train.shape[-1] < 16 else 2
     limit = os.environ.get("OMP_NUM_THREADS", "")
-    torch.set_num_threads(min(wanted, int(limit) if limit.isdigit() else wanted, os.cpu_count() or 1))
-    try:
+    with threads(min(wanted, int(limit) if limit.isdigit() else wanted, os.cpu_count() or 1)):
         yield torch.get_num_threads()
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """So many threads of torch for a while."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
     finally:
         torch.set_num_threads(before)
 

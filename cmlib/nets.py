@@ -205,17 +205,9 @@ class ResNet20(Backbone):
         check_name("batch_norm", norm, BATCH_NORMS)
         self.conv = nn.Conv2d(channels, 16, 3, 1, 1, bias=False)
         self.norm = TaskBatchNorm2d(16, norm)
-        widths = [
-            (16, 16, 1),
-            (16, 16, 1),
-            (16, 16, 1),
-            (16, 32, 2),
-            (32, 32, 1),
-            (32, 32, 1),
-            (32, 64, 2),
-            (64, 64, 1),
-        ]
-        self.blocks = nn.Sequential(*(Block(a, b, stride, norm) for a, b, stride in [*widths, (64, 64, 1)]))
+        stages = ((16, 16, 1), (16, 32, 2), (32, 64, 2))
+        shapes = (shape for a, b, stride in stages for shape in ((a, b, stride), (b, b, 1), (b, b, 1)))
+        self.blocks = nn.Sequential(*(Block(a, b, stride, norm) for a, b, stride in shapes))
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight)
@@ -228,7 +220,7 @@ class ResNet20(Backbone):
 class ConvNet(Backbone):
     """Three 3x3 convolutions with batch norm, each but the first behind a halving of the sides: [B, C, H, W] -> [B, 64].
 
-    56,096 parameters for C = 3, a fifth of ResNet20's..
+    56,096 parameters for C = 3, a fifth of ResNet20's.
     """
 
     out_features = FEATURES
@@ -247,10 +239,7 @@ class ConvNet(Backbone):
 
 
 class MLP(Backbone):
-    """Two linear layers with batch norm and ReLU, n -> 128 -> 128: feature vectors [B, n], or images pixel by pixel. -> [B, 128]
-
-    .
-    """
+    """Two linear layers with batch norm and ReLU, n -> 128 -> 128: vectors [B, n], or images pixel by pixel. -> [B, 128]"""
 
     out_features = 128
     flat = True

@@ -155,8 +155,8 @@ def test_a_page_shows_what_the_store_holds(monkeypatch: pytest.MonkeyPatch) -> N
     shelf = Measured("digits", seeds=2)
     runs = shelf.done("cil", "er")
     assert [run.seed for run in runs] == [0, 1] and shelf.runs("til", "ssil") == []
-    drawing = shelf.matrices("er")
-    assert drawing is not None and 'role="img"' in drawing._repr_html_() and "ER" in drawing.alt
+    drawing = shelf.matrices("er").data
+    assert 'role="img"' in drawing["text/html"] and "Accuracy matrices of ER" in drawing["text/plain"]
     values: dict[str, Any] = shelf.line("er").metadata["cmlib"]["values"]
     assert values["cil_acc"] == pytest.approx(sum(run.accuracy for run in runs) / 2)
     assert "exemplars 3,200" in shelf.keeps("er").data["text/plain"]

@@ -1,6 +1,7 @@
 """Sweeps: what is made, what is passed over, and that no death on the way changes a result."""
 
 import errno
+import fcntl
 import json
 import multiprocessing
 import os
@@ -354,7 +355,7 @@ def test_a_file_system_without_locks_is_named(tmp_path, monkeypatch):
     def no_locks(*_):
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
-    monkeypatch.setattr(sweep.fcntl, "flock", no_locks)
+    monkeypatch.setattr(fcntl, "flock", no_locks)
     how, why = sweep.attempt(wanted()[0], str(tmp_path))
     assert how == "failed" and why.startswith("cannot lock ") and "needs a file system with locks" in why and "\n" not in why
     assert not files(tmp_path)

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from cmlib.errors import DataError
-from cmlib.plots.style import GREY, GROUND, INK, STRONG, WIDTH, styled
+from cmlib.plots.style import GREY, GROUND, INK, STRONG, named_lines, small_panels
 
 NARROW = 0.12  # a share of a bar below this has no number in it
 
@@ -25,9 +25,7 @@ def dumbbell(panels: Mapping[str, Sequence[Mapping[str, Any]]], title: str = "",
     if not panels or not all(panels.values()):
         raise DataError("dumbbell needs at least one panel, and a row in each")
     most = max(map(len, panels.values()))
-    with styled():
-        fig = Figure(figsize=(WIDTH, 0.36 * most + 1.5), layout="constrained")
-        axes = fig.subplots(1, len(panels), squeeze=False)[0]
+    with small_panels(len(panels), len(panels), 0.36 * most, 1.5, title) as (fig, axes):
         shown: list[str] = []
         for ax, (name, rows) in zip(axes, panels.items(), strict=True):
             for k, row in enumerate(rows):
@@ -38,8 +36,6 @@ def dumbbell(panels: Mapping[str, Sequence[Mapping[str, Any]]], title: str = "",
             if log:
                 _log(ax, [value for row in rows for value in (row["paper"], row["ours"])])
         fig.legend(*_legend(), loc="outside lower left", ncols=2, columnspacing=1.0)
-        if title:
-            fig.suptitle(title, x=0.01, ha="left")
     return fig
 
 
@@ -54,12 +50,8 @@ def _pair(ax: Axes, k: int, row: Mapping[str, Any]) -> None:
 
 
 def _lines(ax: Axes, names: Sequence[str], title: str, xlabel: str) -> None:
+    named_lines(ax, names, title, xlabel)
     ax.set_ylim(len(names) - 0.4, -0.6)
-    ax.set_yticks(range(len(names)), names)
-    ax.tick_params(axis="y", length=0)
-    ax.spines["left"].set_visible(False)
-    ax.grid(axis="x")
-    ax.set(xlabel=xlabel, title=title)
 
 
 def _log(ax: Axes, values: Sequence[float]) -> None:
@@ -85,9 +77,7 @@ def effect_dots(rows: Sequence[Mapping[str, Any]], title: str = "", xlabel: str 
     """
     if not rows or not all(len(row["values"]) for row in rows):
         raise DataError("effect_dots needs at least one row, and a value in each")
-    with styled():
-        fig = Figure(figsize=(WIDTH, 0.48 * len(rows) + 1.2), layout="constrained")
-        ax = fig.subplots()
+    with small_panels(1, 1, 0.48 * len(rows), 1.2, title) as (fig, (ax,)):
         for k, row in enumerate(rows):
             ax.text(0, k - 0.44, str(row["name"]), transform=ax.get_yaxis_transform(), va="center", fontsize=11)
             values = [float(value) for value in row["values"]]
@@ -99,8 +89,6 @@ def effect_dots(rows: Sequence[Mapping[str, Any]], title: str = "", xlabel: str 
         ax.axvline(0, color=INK, linewidth=1)
         _lines(ax, [""] * len(rows), "", xlabel)
         ax.set_ylim(len(rows) - 0.5, -0.9)
-        if title:
-            fig.suptitle(title, x=0.01, ha="left")
     return fig
 
 
@@ -110,9 +98,7 @@ def verdict_bars(rows: Mapping[str, Mapping[str, int]], title: str = "", xlabel:
     if not rows or not 0 < len(kinds) <= 3:
         raise DataError(f"verdict_bars needs rows of one to three kinds, got {len(rows)} rows and {len(kinds)} kinds")
     most = max(sum(row.values()) for row in rows.values()) or 1
-    with styled():
-        fig = Figure(figsize=(WIDTH, 0.46 * len(rows) + 1.5), layout="constrained")
-        ax = fig.subplots()
+    with small_panels(1, 1, 0.46 * len(rows), 1.5, title) as (fig, (ax,)):
         for k, row in enumerate(rows.values()):
             left = 0
             for kind, shade, ink in zip(kinds, (STRONG, GREY, GROUND), (GROUND, GROUND, INK), strict=False):
@@ -126,6 +112,4 @@ def verdict_bars(rows: Mapping[str, Mapping[str, int]], title: str = "", xlabel:
         marks = [Line2D([], [], marker="s", linestyle="", markersize=11, markerfacecolor=shade, markeredgecolor=INK)
                  for shade in (STRONG, GREY, GROUND)]  # fmt: skip
         fig.legend(marks[: len(kinds)], kinds, loc="outside lower left", ncols=3, columnspacing=1.0, handletextpad=0.1)
-        if title:
-            fig.suptitle(title, x=0.01, ha="left")
     return fig

@@ -84,17 +84,6 @@ def counts(method: str, scenario: str, setting: Setting) -> dict[str, int]:
     }
 
 
-def size_text(count: int) -> str:
-    """Bytes in words, with three digits: `12.3 kB`; as the script writes them."""
-    if count < 1000:
-        return f"{count} B"
-    value, unit = float(count), -1
-    while value >= 1000 and unit < 3:
-        value, unit = value / 1000, unit + 1
-    digits = 2 if value < 10 else 1 if value < 100 else 0
-    return f"{math.floor(value * 10**digits + 0.5) / 10**digits:.{digits}f} {('kB', 'MB', 'GB', 'TB')[unit]}"
-
-
 # -- pieces of the page ----------------------------------------------------------------------------------------------------
 
 

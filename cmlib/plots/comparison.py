@@ -13,7 +13,7 @@ from matplotlib.patches import Patch
 from numpy.typing import ArrayLike
 
 from cmlib.errors import DataError, OptionError
-from cmlib.plots.style import GREY, GROUND, INK, METHOD_LOOKS, STRONG, WIDTH, Look, method_look, styled
+from cmlib.plots.style import GREY, GROUND, INK, METHOD_LOOKS, STRONG, WIDTH, Look, method_look, named_lines, small_panels, styled
 
 OURS, PAPER = STRONG, GREY
 SHADES = ("#56636f", "#c3cad1", "none")  # of a pair: settled, settled only if it were the one pair tested, open
@@ -73,12 +73,7 @@ def _whisker_panel(ax: Axes, name: str, rows: Sequence[Mapping[str, Any]], label
     for k, row in enumerate(rows):
         _whisker_row(ax, k, row)
     ax.set_ylim(len(rows) - 0.4, -0.6)
-    ax.set_yticks(range(len(rows)), labels or [""] * len(rows))
-    ax.tick_params(axis="y", length=0)
-    ax.spines["left"].set_visible(False)
-    ax.grid(axis="x")
-    ax.set_xlabel(xlabel)
-    ax.set_title(name)
+    named_lines(ax, labels or [""] * len(rows), name, xlabel)
 
 
 def _whisker_row(ax: Axes, k: int, row: Mapping[str, Any]) -> None:
@@ -120,9 +115,7 @@ def pairwise(names: Sequence[str], gaps: ArrayLike, verdicts: Sequence[Sequence[
     n = len(names)
     if values.shape != (n, n) or len(verdicts) != n or any(len(row) != n for row in verdicts):
         raise DataError(f"pairwise needs {n} x {n} gaps and verdicts for {n} names, got {list(values.shape)}")
-    with styled():
-        fig = Figure(figsize=(WIDTH, 0.46 * n + 1.3), layout="constrained")
-        ax = fig.subplots()
+    with small_panels(1, 1, 0.46 * n, 1.3, title) as (fig, (ax,)):
         for i in range(1, n):
             for j in range(i):
                 _pair(ax, j, i, values[i, j], verdicts[i][j])
@@ -133,8 +126,6 @@ def pairwise(names: Sequence[str], gaps: ArrayLike, verdicts: Sequence[Sequence[
         ax.spines[:].set_visible(False)
         marks = [Patch(facecolor=shade, edgecolor=INK, linewidth=0.8) for shade in SHADES]
         fig.legend(marks, PAIR_WORDS, loc="outside lower left", ncols=3, columnspacing=0.9, handletextpad=0.4)
-        if title:
-            fig.suptitle(title, x=0.01, ha="left")
     return fig
 
 
@@ -162,9 +153,7 @@ def diagonal(series: Mapping[str, tuple[ArrayLike, ArrayLike]], xlabel: str, yla
     if not len(every) or not (every > 0).all():
         raise DataError("diagonal needs points with coordinates above 0")
     low, high = every.min() / 1.25, every.max() * 1.25
-    with styled():
-        fig = Figure(figsize=(WIDTH, 5.0 + 0.25 * -(-len(pairs) // 3)), layout="constrained")
-        ax = fig.subplots()
+    with small_panels(1, 1, 5.0, 0.25 * -(-len(pairs) // 3), title) as (fig, (ax,)):
         ax.plot([low, high], [low, high], color=INK, linewidth=1.2)
         ax.fill_between([low, high], [low / 1.25, high / 1.25], [low * 1.25, high * 1.25], color=INK, alpha=0.15, linewidth=0)
         for k, (name, (x, y)) in enumerate(pairs.items()):
@@ -174,8 +163,6 @@ def diagonal(series: Mapping[str, tuple[ArrayLike, ArrayLike]], xlabel: str, yla
         ax.set(xlabel=xlabel, ylabel=ylabel)
         ax.grid()
         fig.legend(loc="outside lower left", ncols=3, handletextpad=0.1, columnspacing=1.0)
-        if title:
-            fig.suptitle(title, x=0.01, ha="left")
     return fig
 
 
@@ -195,11 +182,8 @@ def cost_bars(panels: Mapping[str, Sequence[Mapping[str, float]]], title: str = 
     parts = sorted(parts, key=lambda part: list(PARTS).index(part) if part in PARTS else len(PARTS))
     colours = {part: PARTS.get(part, REST[k % len(REST)]) for k, part in enumerate(parts)}
     columns = min(columns, len(panels))
-    rows = -(-len(panels) // columns)
-    with styled():
-        fig = Figure(figsize=(WIDTH, 1.9 * rows + 0.9), layout="constrained")
-        axes = fig.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).ravel()
-        for k, (ax, (name, bars)) in enumerate(zip(axes, panels.items(), strict=False)):
+    with small_panels(len(panels), columns, 1.9, 0.9, title, sharex=True, sharey=True) as (fig, axes):
+        for k, (ax, (name, bars)) in enumerate(zip(axes, panels.items(), strict=True)):
             _stack(ax, bars, colours)
             ax.set_title(name)
             ax.set_xticks(range(1, len(bars) + 1))
@@ -208,12 +192,8 @@ def cost_bars(panels: Mapping[str, Sequence[Mapping[str, float]]], title: str = 
                 ax.tick_params(labelbottom=True)
             if k % columns == 0 and ylabel:
                 ax.set_ylabel(ylabel)
-        for ax in axes[len(panels) :]:
-            ax.set_axis_off()
         marks = [Patch(facecolor=colours[part]) for part in parts]
         fig.legend(marks, parts, loc="outside lower left", ncols=3, columnspacing=1.0, handletextpad=0.4)
-        if title:
-            fig.suptitle(title, x=0.01, ha="left")
     return fig
 
 

@@ -18,7 +18,7 @@ from cmlib.errors import DataError
 from cmlib.plots import figures, geometry, player
 from cmlib.plots.geometry import Array, Projection, Space
 from cmlib.plots.style import INK, class_colour
-from cmlib.plots.svg import svg_scatter
+from cmlib.plots.svg import svg_scatter, to_units
 
 if TYPE_CHECKING:
     from cmlib.reproduction.snapshots import Snapshot
@@ -189,7 +189,7 @@ def _with_arrows(drawing: str, first: Array, now: Array, labels: Any, extent: An
     """The SVG text with thin lines and an arrow a class, under the centroids."""
     if np.array_equal(first, now):
         return drawing
-    a, b = (_units(points, extent) for points in (first, now))
+    a, b = (to_units(points, extent, SIZE) for points in (first, now))
     parts = []
     for label in np.unique(labels):
         rows, colour = labels == label, class_colour(int(label), per_task)
@@ -197,12 +197,6 @@ def _with_arrows(drawing: str, first: Array, now: Array, labels: Any, extent: An
         parts.append(f'<path d="{lines}" fill="none" stroke="{colour}" stroke-opacity=".35"/>')
         parts.append(_arrow(a[rows].mean(axis=0), b[rows].mean(axis=0)))
     return drawing.removesuffix("</svg>") + "".join(parts) + "</svg>"
-
-
-def _units(points: Array, extent: tuple[float, float, float, float]) -> Array:
-    x0, x1, y0, y1 = extent
-    placed: Array = (points - [x0, y1]) / [x1 - x0, y0 - y1] * SIZE
-    return placed
 
 
 def _xy(at: Array) -> str:
@@ -246,7 +240,7 @@ def cells_player(
             wrong = misdrawn(space, view, k)
             drawing = svg_scatter(
                 view.points[k], space.labels, view.centroids[k], space.classes, extent=view.extent,
-                trails=_earlier(spaces, view, k), names=class_names, classes_per_task=classes_per_task, size=SIZE,
+                trails=geometry.earlier(spaces, view, k), names=class_names, classes_per_task=classes_per_task, size=SIZE,
             )  # fmt: skip
             pictures[name].append(drawing.removesuffix("</svg>") + _rings(view.points[k][wrong], view.extent) + "</svg>")
             captions[name].append(_cells_said(space, view, int(wrong.sum())))
@@ -259,16 +253,8 @@ def misdrawn(space: Space, view: Projection, k: int) -> Any:
     return geometry.nearest_centroid(view.points[k], view.centroids[k]) != true
 
 
-def _earlier(spaces: Sequence[Space], view: Projection, k: int) -> Array | None:
-    """Where each centroid of moment k was a moment before [K, 2]; nan for classes that are new."""
-    if not k:
-        return None
-    old = dict(zip(spaces[k - 1].classes.tolist(), view.centroids[k - 1], strict=True))
-    return np.array([old.get(label, np.full(2, np.nan)) for label in spaces[k].classes.tolist()])
-
-
 def _rings(points: Array, extent: Any) -> str:
-    rings = "".join(f"M{_xy(at - [6, 0])}a6 6 0 1 0 12 0a6 6 0 1 0-12 0" for at in _units(points, extent))
+    rings = "".join(f"M{_xy(at - [6, 0])}a6 6 0 1 0 12 0a6 6 0 1 0-12 0" for at in to_units(points, extent, SIZE))
     return f'<path d="{rings}" fill="none" stroke="currentColor" stroke-width="1.6"/>' if rings else ""
 
 

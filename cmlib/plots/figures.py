@@ -24,22 +24,18 @@ from cmlib.plots.style import (
     accuracy_colours,
     class_colour,
     class_marker,
-    styled,
+    named_lines,
+    small_panels,
     task_colour,
 )
+from cmlib.plots.svg import square
 
 ACCURACY_MAP = LinearSegmentedColormap.from_list("accuracy", ACCURACY_STOPS)
 
 
 def _matrices(matrix: Any) -> list[tuple[str, Array]]:
-    items = list(matrix.items()) if isinstance(matrix, Mapping) else [("", matrix)]
-    out = []
-    for name, values in items:
-        r = np.asarray(values, dtype=np.float64)
-        if r.ndim != 2 or r.shape[0] != r.shape[1]:
-            raise DataError(f"an accuracy matrix is square, got shape {list(r.shape)}")
-        out.append((str(name), r))
-    return out
+    items = matrix.items() if isinstance(matrix, Mapping) else [("", matrix)]
+    return [(str(name), square(values)) for name, values in items]
 
 
 def accuracy_matrix(R: Any, title: str = "", columns: int = 2) -> Figure:
@@ -49,17 +45,10 @@ def accuracy_matrix(R: Any, title: str = "", columns: int = 2) -> Figure:
     """
     matrices = _matrices(R)
     columns = min(columns, len(matrices))
-    rows = -(-len(matrices) // columns)
     side = WIDTH / columns if columns > 1 else 4.4
-    with styled():
-        fig = Figure(figsize=(side * columns, (side * 0.96 + 0.1) * rows + (0.35 if title else 0)), layout="constrained")
-        axes = fig.subplots(rows, columns, squeeze=False).ravel()
-        for k, (ax, (name, r)) in enumerate(zip(axes, matrices, strict=False)):
+    with small_panels(len(matrices), columns, side * 0.96 + 0.1, title=title, width=side * columns) as (fig, axes):
+        for k, (ax, (name, r)) in enumerate(zip(axes, matrices, strict=True)):
             _matrix_panel(ax, r, name, left=k % columns == 0)
-        for ax in axes[len(matrices) :]:
-            ax.set_axis_off()
-        if title:
-            fig.suptitle(title, x=0.01, ha="left")
     return fig
 
 
@@ -93,17 +82,10 @@ def forgetting_curves(runs: Mapping[str, ArrayLike], title: str = "", columns: i
     if not runs:
         raise DataError("forgetting_curves needs at least one run")
     columns = min(columns, len(runs))
-    rows = -(-len(runs) // columns)
-    with styled():
-        fig = Figure(figsize=(WIDTH, 2.7 * rows + (0.35 if title else 0)), layout="constrained")
-        axes = fig.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).ravel()
-        for k, (ax, (name, r)) in enumerate(zip(axes, runs.items(), strict=False)):
+    with small_panels(len(runs), columns, 2.7, title=title, sharex=True, sharey=True) as (fig, axes):
+        for k, (ax, (name, r)) in enumerate(zip(axes, runs.items(), strict=True)):
             place = {"left": k % columns == 0, "low": k >= len(runs) - columns, "roomy": columns < 3}
             _curves_panel(ax, np.asarray(r, dtype=np.float64), name, **place)
-        for ax in axes[len(runs) :]:
-            ax.set_axis_off()
-        if title:
-            fig.suptitle(title, x=0.01, ha="left")
     return fig
 
 
@@ -159,17 +141,10 @@ def embedding_space(
     spaces = [as_space(frame) for frame in frames]
     view = view or geometry.project(spaces)
     columns = min(columns, len(spaces))
-    rows = -(-len(spaces) // columns)
-    with styled():
-        fig = Figure(figsize=(WIDTH, 0.2 + (WIDTH / columns) * rows + 0.5), layout="constrained")
-        axes = fig.subplots(rows, columns, squeeze=False).ravel()
-        for k, (ax, space) in enumerate(zip(axes, spaces, strict=False)):
+    with small_panels(len(spaces), columns, WIDTH / columns, 0.7, title) as (fig, axes):
+        for k, (ax, space) in enumerate(zip(axes, spaces, strict=True)):
             _space_panel(ax, space, view, k, classes_per_task)
-        for ax in axes[len(spaces) :]:
-            ax.set_axis_off()
         _class_legend(fig, spaces, classes_per_task, class_names)
-        if title:
-            fig.suptitle(title, x=0.01, ha="left")
     fig.cm_caption = view.caption()
     fig.cm_projection = view
     return fig
@@ -221,20 +196,12 @@ def compare_points(rows: Sequence[Mapping[str, Any]], xlabel: str = "accuracy, %
     """
     if not rows:
         raise DataError("compare_points needs at least one row")
-    with styled():
-        fig = Figure(figsize=(WIDTH, 1.5 + 0.48 * len(rows)), layout="constrained")
-        ax = fig.subplots()
+    with small_panels(1, 1, 0.48 * len(rows), 1.5, title) as (fig, (ax,)):
         for k, row in enumerate(rows):
             _compare_row(ax, k, row)
-        ax.set_yticks(range(len(rows)), [str(row["name"]) for row in rows])
+        named_lines(ax, [str(row["name"]) for row in rows], "", xlabel)
         ax.set_ylim(len(rows) - 0.5, -0.5)
-        ax.tick_params(axis="y", length=0)
-        ax.spines["left"].set_visible(False)
-        ax.grid(axis="x")
-        ax.set_xlabel(xlabel)
         _compare_legend(fig)
-        if title:
-            fig.suptitle(title, x=0.01, ha="left")
     return fig
 
 
@@ -277,16 +244,9 @@ def moons_decision(
     [n, 2], "labels" [n] and maybe "title" and "faded" [n] (True: a point of a task that is over).
     """
     columns = min(columns, len(panels))
-    rows = -(-len(panels) // columns)
-    with styled():
-        fig = Figure(figsize=(WIDTH, (WIDTH / columns * 0.82 + 0.3) * rows + (0.35 if title else 0)), layout="constrained")
-        axes = fig.subplots(rows, columns, squeeze=False).ravel()
-        for ax, panel in zip(axes, panels, strict=False):
+    with small_panels(len(panels), columns, WIDTH / columns * 0.82 + 0.3, title=title) as (fig, axes):
+        for ax, panel in zip(axes, panels, strict=True):
             _moons_panel(ax, panel, extent, classes_per_task)
-        for ax in axes[len(panels) :]:
-            ax.set_axis_off()
-        if title:
-            fig.suptitle(title, x=0.01, ha="left")
     return fig
 
 

@@ -140,6 +140,14 @@ def project(spaces: Sequence[Space], margin: float = 0.06, of: Sequence[int] = (
     return Projection(mean, basis, explained, points, centroids, rates, (float(x0), float(x1), float(y0), float(y1)), right)
 
 
+def earlier(spaces: Sequence[Space], view: Projection, k: int) -> Array | None:
+    """Where each centroid of moment k was a moment before [K, 2]; nan for classes that are new, None at the first moment."""
+    if not k:
+        return None
+    old = dict(zip(spaces[k - 1].classes.tolist(), view.centroids[k - 1], strict=True))
+    return np.array([old.get(label, np.full(2, np.nan)) for label in spaces[k].classes.tolist()])
+
+
 def voronoi_cells(centroids: ArrayLike, extent: tuple[float, float, float, float]) -> list[Array]:
     """The Voronoi cell of each centroid [K, 2] inside the box x0, x1, y0, y1: a polygon [m, 2], maybe empty."""
     c = _matrix(centroids, "centroids")

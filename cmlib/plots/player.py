@@ -9,8 +9,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from cmlib.errors import OptionError, check_name
 from cmlib.plots import geometry
 from cmlib.plots.fragment import Fragment, asset, unique_id
@@ -171,11 +169,10 @@ def _space_frames(moments: Any, names: Any, per_task: int, limit: int) -> tuple[
     view = geometry.project(spaces)
     pictures, captions = [], []
     for k, space in enumerate(spaces):
-        before = _before(spaces, view, k)
         pictures.append(
             svg_scatter(
                 view.points[k][:limit], space.labels[:limit], view.centroids[k], space.classes,
-                extent=view.extent, trails=before, names=names, classes_per_task=per_task,
+                extent=view.extent, trails=geometry.earlier(spaces, view, k), names=names, classes_per_task=per_task,
             )
         )  # fmt: skip
         title = space.title or f"Picture {k + 1}"
@@ -185,11 +182,3 @@ def _space_frames(moments: Any, names: Any, per_task: int, limit: int) -> tuple[
             f"holds {view.explained:.0f} % of the last picture's variance."
         )
     return pictures, captions
-
-
-def _before(spaces: Sequence[geometry.Space], view: geometry.Projection, k: int) -> Any:
-    """Where each centroid of moment k was a moment earlier [K, 2]; nan for classes that are new."""
-    if k == 0:
-        return None
-    old = dict(zip(spaces[k - 1].classes.tolist(), view.centroids[k - 1], strict=True))
-    return np.array([old.get(label, np.full(2, np.nan)) for label in spaces[k].classes.tolist()])

@@ -18,7 +18,7 @@ import numpy as np
 from cmlib.errors import OptionError
 from cmlib.plots.fragment import asset, unique_id
 from cmlib.plots.player import Player
-from cmlib.plots.style import INK, STRONG, WIDTH, palette_css, styled, task_colour, themed
+from cmlib.plots.style import INK, STRONG, WIDTH, palette_css, small_panels, task_colour, themed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -58,24 +58,15 @@ def gem_arrows(cases: Mapping[str, tuple[Vector, Sequence[Vector]]], margin: flo
 
     cases: name -> (g [2], past [t, 2]) with t of 1 or 2. Shaded: where a past task's loss would rise. Errors: OptionError.
     """
-    from matplotlib.figure import Figure
-
     if not cases:
         raise OptionError("gem_arrows needs at least one case")
     for g, past in cases.values():
         _checked(g, past, margin)
     columns = min(3, len(cases))
-    rows = -(-len(cases) // columns)
-    with styled():
-        fig = Figure(figsize=(WIDTH, (WIDTH / columns + 0.35) * rows + (0.35 if title else 0)), layout="constrained")
-        axes = fig.subplots(rows, columns, squeeze=False).ravel()
-        for ax, (name, (g, past)) in zip(axes, cases.items(), strict=False):
+    with small_panels(len(cases), columns, WIDTH / columns + 0.35, title=title) as (fig, axes):
+        for ax, (name, (g, past)) in zip(axes, cases.items(), strict=True):
             _plane(ax, np.asarray(g, dtype=np.float64), np.asarray(past, dtype=np.float64), margin)
             ax.set_title(name, fontsize=12)
-        for ax in axes[len(cases) :]:
-            ax.set_axis_off()
-        if title:
-            fig.suptitle(title, x=0.01, ha="left")
     return fig
 
 

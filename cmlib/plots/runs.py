@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cmlib import metrics
-from cmlib.errors import DataError, OptionError
+from cmlib.errors import OptionError
 from cmlib.plots import drift, player
-from cmlib.plots.geometry import Array, Projection, Space
+from cmlib.plots.geometry import Projection, Space
 from cmlib.plots.style import GREY, INK, accuracy_colours, task_colour
-from cmlib.plots.svg import svg_scatter
+from cmlib.plots.svg import square, svg_scatter, to_units
 
 SIDE = 200  # units of a picture's sides
 EDGE = 34  # units left for the numbers of an axis
@@ -66,16 +66,9 @@ def runs_player(
     return player.player(pictures, controls, label=label, captions=captions, alt=captions)
 
 
-def _matrix(R: ArrayLike) -> Array:
-    r = np.asarray(R, dtype=np.float64)
-    if r.ndim != 2 or r.shape[0] != r.shape[1]:
-        raise DataError(f"an accuracy matrix is square, got shape {list(r.shape)}")
-    return r
-
-
 def _place_of(stop: Stop) -> Place | None:
     """Where a run lies in the plane; None where it has no last row."""
-    if stop.R is None or not np.isfinite(_matrix(stop.R)[-1]).all():
+    if stop.R is None or not np.isfinite(square(stop.R)[-1]).all():
         return None
     return metrics.learning_accuracy(stop.R), metrics.bwt_final(stop.R)
 
@@ -107,7 +100,7 @@ def _blank(text: str) -> str:
 
 def _cells(R: ArrayLike | None, title: str) -> str:
     """An accuracy matrix with its numbers; dashed cells were not measured."""
-    r = _matrix(R if R is not None else [[np.nan]])
+    r = square(R if R is not None else [[np.nan]])
     n = len(r)
     side = (SIDE - EDGE) / n
     boxes, texts = [], []
@@ -127,7 +120,7 @@ def _cells(R: ArrayLike | None, title: str) -> str:
 
 def _curves(R: ArrayLike) -> str:
     """The accuracy on each task, from when it is learned on, in the colour of the task."""
-    r = _matrix(R)
+    r = square(R)
     step = (SIDE - EDGE - 16) / max(len(r) - 1, 1)
     out = [_axes("after task", [str(k + 1) for k in range(len(r))], step)]
     for j in range(len(r)):
@@ -171,13 +164,12 @@ def _spaces(stops: Sequence[Stop], per_task: int) -> list[str]:
 
 
 def _space(view: Projection, first: int, last: int, space: Space, per_task: int) -> str:
-    x0, x1, y0, y1 = view.extent
     inner = svg_scatter(
         view.points[last], space.labels, view.centroids[last], space.classes,
         extent=view.extent, classes_per_task=per_task, size=SIDE - 20,
     )  # fmt: skip
     inside = inner.partition(">")[2].removesuffix("</svg>")
-    a, b = ((view.points[k] - [x0, y1]) / [x1 - x0, y0 - y1] * (SIDE - 20) for k in (first, last))
+    a, b = (to_units(view.points[k], view.extent, SIDE - 20) for k in (first, last))
     lines = "".join(f"M{p[0]:.0f} {p[1]:.0f}L{q[0]:.0f} {q[1]:.0f}" for p, q in zip(a, b, strict=True))
     trail = f'<path d="{lines}" fill="none" stroke="{GREY}" stroke-opacity=".6"/>'
     return f'<g transform="translate(10 18)">{trail}{inside}</g><text x="100" y="11" {_TEXT}>space of task 1, at the end</text>'

@@ -9,11 +9,15 @@ and line style as well. Backgrounds are transparent. Sizes are made for a column
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cmlib.errors import check_name
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 PALETTE: tuple[str, ...] = (
     *("#3f48f3", "#8091b9"),  # task 1: blue
@@ -29,7 +33,6 @@ DARK_PALETTE: tuple[str, ...] = (
     *("#ae69b3", "#c2aaff"),
     *("#8b8959", "#ffff80"),
 )
-HUES = ("blue", "orange", "green", "purple", "olive")
 INK = "#5b6066"  # text and axes
 GREY = "#757575"  # what stands in the background: lines of reference, what a page has no better colour for
 STRONG = "#33373c"  # edges, and marks of ours beside the paper's
@@ -191,3 +194,35 @@ def styled() -> Iterator[None]:
 
     with matplotlib.rc_context({**RC, "axes.prop_cycle": cycler(color=PALETTE[::2])}):
         yield
+
+
+@contextmanager
+def small_panels(
+    count: int, columns: int, row: float, rest: float | None = None, title: str = "", width: float = WIDTH, **shared: Any
+) -> Iterator[tuple[Figure, Any]]:
+    """A figure of `count` panels in the book's style, and their axes in reading order; the title is put over it in the end.
+
+    row, rest: inches of height for each row of panels, and for all else (unsaid: what a title needs). shared: what
+    `Figure.subplots` takes.
+    """
+    from matplotlib.figure import Figure
+
+    rows = -(-count // columns)
+    room = (0.35 if title else 0.0) if rest is None else rest
+    with styled():
+        fig = Figure(figsize=(width, row * rows + room), layout="constrained")
+        axes = fig.subplots(rows, columns, squeeze=False, **shared).ravel()
+        for ax in axes[count:]:
+            ax.set_axis_off()
+        yield fig, axes[:count]
+        if title:
+            fig.suptitle(title, x=0.01, ha="left")
+
+
+def named_lines(ax: Axes, names: Sequence[str], title: str, xlabel: str) -> None:
+    """Axes with a name in place of a number for each line, the first on top."""
+    ax.set_yticks(range(len(names)), names)
+    ax.tick_params(axis="y", length=0)
+    ax.spines["left"].set_visible(False)
+    ax.grid(axis="x")
+    ax.set(xlabel=xlabel, title=title)

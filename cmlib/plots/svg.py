@@ -41,10 +41,10 @@ def svg_scatter(
         raise DataError(f"{len(p)} points need as many labels, {len(c)} centroids as many classes")
     box = extent or _box(np.concatenate([p, c]))
     parts = [_cells(c, k, box, size, classes_per_task)] if cells and len(c) else []
-    parts += [_dots(_place(p[y == label], box, size), int(label), classes_per_task) for label in np.unique(y)]
+    parts += [_dots(to_units(p[y == label], box, size), int(label), classes_per_task) for label in np.unique(y)]
     if trails is not None:
-        parts.append(_trails(_place(np.asarray(trails, dtype=np.float64), box, size), _place(c, box, size)))
-    parts += [_cross(at, int(n), names, classes_per_task) for at, n in zip(_place(c, box, size), k, strict=True)]
+        parts.append(_trails(to_units(np.asarray(trails, dtype=np.float64), box, size), to_units(c, box, size)))
+    parts += [_cross(at, int(n), names, classes_per_task) for at, n in zip(to_units(c, box, size), k, strict=True)]
     return f'<svg viewBox="0 0 {size} {size}">{"".join(parts)}</svg>'
 
 
@@ -61,10 +61,11 @@ def _box(points: Array) -> Extent:
     return float(low[0] - pad[0]), float(high[0] + pad[0]), float(low[1] - pad[1]), float(high[1] + pad[1])
 
 
-def _place(points: Array, extent: Extent, size: int) -> Array:
-    """Data to SVG units: x to the right, y downward."""
+def to_units(points: Array, extent: Extent, size: int) -> Array:
+    """Data [n, 2] to SVG units: x to the right, y downward."""
     x0, x1, y0, y1 = extent
-    return (points - [x0, y1]) / [x1 - x0, y0 - y1] * size
+    placed: Array = (points - [x0, y1]) / [x1 - x0, y0 - y1] * size
+    return placed
 
 
 def _number(value: float) -> str:
@@ -81,7 +82,7 @@ def _cells(centroids: Array, classes: NDArray[np.int64], extent: Extent, size: i
     for label, cell in zip(classes, voronoi_cells(centroids, extent), strict=True):
         if len(cell):
             colour = class_colour(int(label), per_task)
-            out.append(f'<path class="cm-v" fill="{colour}" d="M{_path(_place(cell, extent, size))}Z"/>')
+            out.append(f'<path class="cm-v" fill="{colour}" d="M{_path(to_units(cell, extent, size))}Z"/>')
     return "".join(out)
 
 
@@ -111,11 +112,17 @@ def _cross(at: Array, label: int, names: Sequence[str] | None, per_task: int) ->
     return f'{cross}<text class="cm-t" {anchor}x="{tx}" y="{ty}">{name}</text>'
 
 
-def svg_matrix(R: ArrayLike, upto: int | None = None) -> str:
-    """The accuracy matrix R [N, N] in percent, rows 0..`upto` filled (all when left out), the newest row outlined."""
+def square(R: ArrayLike) -> Array:
+    """An accuracy matrix as floats [N, N]; DataError for another shape."""
     r = np.asarray(R, dtype=np.float64)
     if r.ndim != 2 or r.shape[0] != r.shape[1]:
         raise DataError(f"an accuracy matrix is square, got shape {list(r.shape)}")
+    return r
+
+
+def svg_matrix(R: ArrayLike, upto: int | None = None) -> str:
+    """The accuracy matrix R [N, N] in percent, rows 0..`upto` filled (all when left out), the newest row outlined."""
+    r = square(R)
     n = len(r)
     last = n - 1 if upto is None else upto
     side, left, top = 300 / n, 52, 8

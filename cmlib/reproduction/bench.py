@@ -26,8 +26,8 @@ import statistics
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass, fields
 from functools import partial
 from importlib import import_module
@@ -408,7 +408,7 @@ def measure(bench: str, asked: Settings) -> dict[str, Any]:
     """Run one of `BENCHES`; returns plain values, ready for JSON. OptionError or DataError, in one line."""
     check_heeded(bench, asked)
     device, repeats = machine.choose_device(asked.device), asked.repeats or REPEATS[bench]
-    with _threads(asked.threads), torch.random.fork_rng(devices=[]):
+    with machine.threads(asked.threads), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)  # Avalanche and the PIL transforms draw from the global generator
         timer = Timer(device)
         found = TABLE[bench](asked, timer, repeats)
@@ -424,16 +424,6 @@ def check_heeded(bench: str, asked: Settings) -> None:
         if heeded is not None and one.name not in heeded and getattr(asked, one.name) != getattr(usual, one.name):
             named = ", ".join(f"--{name.replace('_', '-')}" for name in heeded)
             raise OptionError(f"bench {bench} does not heed --{one.name.replace('_', '-')}; it heeds: {named}")
-
-
-@contextmanager
-def _threads(n: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(n)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def describe_data(data: ImageData) -> dict[str, Any]:

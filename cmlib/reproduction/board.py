@@ -16,18 +16,12 @@ from cmlib.experiment import Experiment, key
 from cmlib.methods import METHODS
 from cmlib.reproduction import claims, grids, paper, render, tables
 from cmlib.reproduction.paper import Place
-from cmlib.reproduction.render import NOT_RUN
+from cmlib.reproduction.render import DENSE, NOT_RUN, dense
 from cmlib.reproduction.tables import Row
 from cmlib.store import FINISHED, Run, Store
 
 SEEDS = {"digits": 3, "mini": 2, "paper": 5}  # runs of every place that the book wants, by profile: seeds 0, 1, ...
 METRICS = ("accuracy", "bwt_final")
-DENSE = "dense-table"  # the page's style for small numbers
-
-
-def dense(table: str) -> str:
-    """A table in small print."""
-    return f"::::{{container}} {DENSE}\n{table}\n::::"
 
 
 def folded(title: str, table: str) -> str:

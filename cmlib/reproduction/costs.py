@@ -190,22 +190,19 @@ def images_a_second(dataset: str, threads: int, device: str = "auto", seconds: f
 
 @lru_cache
 def _images_a_second(size: str, threads: int, name: str, seconds: float) -> float:
-    device, before = machine.choose_device(name), torch.get_num_threads()
+    device = machine.choose_device(name)
     clock = time.process_time if device.type == "cpu" and threads == 1 else time.perf_counter
     method = fresh(Experiment(ARRAYS, "til", "naive", profile="paper", n_tasks=1), _made_up(size), device)
     task, epochs, position = method.scenario.tasks[0], 0, Position(seconds=[[]], steps=[0])
     method.begin_task(task)
     optimizer = method.make_optimizer()
-    torch.set_num_threads(threads)
-    try:
+    with machine.threads(threads):
         train_epoch(method, optimizer, task, 0, position)  # allocates memory, picks algorithms
         started = clock()
         while not epochs or clock() - started < seconds:
             epochs += 1
             train_epoch(method, optimizer, task, epochs, position)
         return epochs * MEASURED / (clock() - started)
-    finally:
-        torch.set_num_threads(before)
 
 
 def _made_up(size: str) -> datasets.ImageData:

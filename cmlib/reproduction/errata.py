@@ -207,7 +207,7 @@ def effects_table(profile: str) -> str:
         ["point", "", "accuracy, TIL", "accuracy, CIL"], [row for _, row in sorted(rows, key=lambda r: -r[0])], 2
     )
     none = ", ".join(f"[{point.id}](#{anchor(point)})" for point in load() if not any(one.n for one in found[point.id]))
-    return f"::::{{container}} dense-table\n{table}\n::::\n\nWithout a number, each with the reason: {none}."
+    return f"{render.dense(table)}\n\nWithout a number, each with the reason: {none}."
 
 
 def anchor(point: Point) -> str:

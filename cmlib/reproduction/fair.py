@@ -8,13 +8,11 @@ reached on test images elsewhere, in a table of the paper, is not looked at. `ma
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import statistics
 import time
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache, cached_property
 from pathlib import Path
@@ -27,7 +25,7 @@ from cmlib.reproduction import grids, render, sweep
 from cmlib.reproduction.paper import gaps
 from cmlib.reproduction.render import NOT_RUN
 from cmlib.reproduction.sweep import Report
-from cmlib.reproduction.tables import Found
+from cmlib.reproduction.tables import FORMATS, Found
 from cmlib.store import FINISHED, Run, Store, committed, default_folder, one_copy
 
 NAME = "fair"  # among the grids of `cmlib sweep` and the tables of `cmlib table`
@@ -312,37 +310,15 @@ HEADER = (
 
 def show(rows: Sequence[Row], form: str = "text") -> str:
     """A table as `text`, `md`, `csv`, `latex` or `json`; OptionError for another format."""
-    return FORMATS[check_name("format", form, FORMATS)](rows)
-
-
-def _text(rows: Sequence[Row]) -> str:
-    return "\n".join([_title(rows), "", render.text(*_columns(rows)), "", *_notes(rows)])
-
-
-def _markdown(rows: Sequence[Row]) -> str:
-    return "\n\n".join([_title(rows), *by_scenario(rows), *_notes(rows)])
-
-
-def _latex(rows: Sequence[Row]) -> str:
-    return "\n".join([*(f"% {line}" for line in (_title(rows), *_notes(rows))), render.latex(*_columns(rows))])
-
-
-def _csv(rows: Sequence[Row]) -> str:
-    out = io.StringIO()
-    writer = csv.DictWriter(out, list(rows[0].flat()), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(row.flat() for row in rows)
-    return out.getvalue().rstrip("\n")
-
-
-def _json(rows: Sequence[Row]) -> str:
-    content = {"table": NAME, "title": _title(rows), "notes": _notes(rows), "rows": [row.flat() for row in rows]}
-    return json.dumps(content, allow_nan=False, ensure_ascii=False)
-
-
-FORMATS: dict[str, Callable[[Sequence[Row]], str]] = {
-    "text": _text, "md": _markdown, "csv": _csv, "latex": _latex, "json": _json,
-}  # fmt: skip
+    check_name("format", form, FORMATS)
+    title, notes, flat = _title(rows), _notes(rows), [row.flat() for row in rows]
+    if form == "json":
+        return json.dumps({"table": NAME, "title": title, "notes": notes, "rows": flat}, allow_nan=False, ensure_ascii=False)
+    if form == "csv":
+        return render.csv(flat).rstrip("\n")
+    if form == "md":
+        return "\n\n".join([title, *by_scenario(rows), *notes])
+    return render.page(form, [title], _columns(rows), notes)
 
 
 def block(store: Store) -> str:
@@ -350,7 +326,7 @@ def block(store: Store) -> str:
     rows, mini = table("digits", [store]), table("mini", [store])
     done = sum(row.done == row.wanted for row in mini)
     how_far = f"Profile `mini`: {done} of {len(mini)} searches are complete" + ("." if done else f" ({NOT_RUN}).")
-    tables = [f"::::{{container}} dense-table\n{one}\n::::" if one[0] == "|" else one for one in by_scenario(rows)]
+    tables = [render.dense(one) if one[0] == "|" else one for one in by_scenario(rows)]
     return "\n\n".join([*tables, *_notes(rows), how_far])
 
 

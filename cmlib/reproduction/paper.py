@@ -46,15 +46,16 @@ class Printed:
 @cache
 def table1() -> dict[tuple[str, str, str, str], Printed]:
     """Table 1 by (data set, scenario, method, metric); metric is `accuracy` or `bwt`."""
-    path = Path(__file__).with_name("printed") / "table1.csv"
+    return {(row["dataset"], row["scenario"], row["method"], row["metric"]): value for row, value in _read(1, "_percent")}
+
+
+def _read(number: int, unit: str = "") -> list[tuple[dict[str, str], Printed]]:
+    """The rows of a table's file, with the value of each. unit: how the names of its columns of numbers end."""
+    path = Path(__file__).with_name("printed") / f"table{number}.csv"
     with path.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
-    return {
-        (row["dataset"], row["scenario"], row["method"], row["metric"]): Printed(
-            float(row["mean_percent"]), float(row["std_percent"]) if row["std_percent"] else None
-        )
-        for row in rows
-    }
+    numbers = [(float(row[f"mean{unit}"]), row[f"std{unit}"]) for row in rows]
+    return [(row, Printed(mean, float(std) if std else None)) for row, (mean, std) in zip(rows, numbers, strict=True)]
 
 
 class Place(NamedTuple):
@@ -73,13 +74,7 @@ def printed_table(number: int) -> dict[Place, Printed]:
     if number == 1:
         metric = {"accuracy": "accuracy", "bwt": "bwt_final"}
         return {Place(*key[:3], "", metric[key[3]]): value for key, value in table1().items()}
-    path = Path(__file__).with_name("printed") / f"table{number}.csv"
-    with path.open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    return {
-        Place(*(row[name] for name in Place._fields)): Printed(float(row["mean"]), float(row["std"]) if row["std"] else None)
-        for row in rows
-    }
+    return {Place(*(row[name] for name in Place._fields)): value for row, value in _read(number)}
 
 
 # -- numbers that cannot belong together ---------------------------------------------------------------------------------

@@ -1,14 +1,18 @@
-"""How numbers and tables are written, in one place: mean ± standard deviation; plain text, Markdown and LaTeX.
+"""How numbers and tables are written, in one place: mean ± standard deviation; plain text, Markdown, LaTeX and CSV.
 
 ± is the standard deviation of the population everywhere (divided by n, as in the released code), with two decimals.
 """
 
 from __future__ import annotations
 
+import io
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from csv import DictWriter
+from typing import Any
 
 NOT_RUN = "not run yet"
+DENSE = "dense-table"  # the pages' style for small numbers
 
 
 def number(mean: float | None, sd: float | None = None) -> str:
@@ -54,6 +58,29 @@ def latex(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     head, *body = (" & ".join(map(_escaped, line)) + r" \\" for line in (header, *rows))
     begin = rf"\begin{{tabular}}{{{'l' * len(header)}}}"
     return "\n".join([begin, r"\hline", head, r"\hline", *body, r"\hline", r"\end{tabular}"])
+
+
+def csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows as CSV: a header with every name in the order of appearance, empty cells where a row has no value."""
+    out = io.StringIO()
+    writer = DictWriter(out, list(dict.fromkeys(name for row in rows for name in row)), restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()
+
+
+def dense(table: str) -> str:
+    """A Markdown table in the small print of the book's pages."""
+    return f"::::{{container}} {DENSE}\n{table}\n::::"
+
+
+def page(form: str, head: Sequence[str], columns: tuple[Sequence[str], Sequence[Sequence[str]]], foot: Sequence[str]) -> str:
+    """A table (header, lines) between what stands above and below it, as `text`, `md` or `latex` (there as comments)."""
+    if form == "md":
+        return "\n\n".join([*head, markdown(*columns), *foot])
+    if form == "text":
+        return "\n".join([*head, "", text(*columns), "", *foot]).rstrip()
+    return "\n".join([*(f"% {line}" for line in (*head, *foot)), latex(*columns)])
 
 
 def _escaped(words: str) -> str:

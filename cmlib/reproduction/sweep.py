@@ -10,7 +10,6 @@ While a sweep works it keeps a file `.sweep-<number of its process>.status` in t
 from __future__ import annotations
 
 import errno
-import fcntl
 import importlib.util
 import json
 import math
@@ -78,7 +77,13 @@ def claimed(path: Path) -> Iterator[bool]:
 
 
 def _lock(place: Path) -> int | None:
-    """The open, locked file, or None when another process has it; StoreError when it cannot be made."""
+    """The open, locked file, or None when another process has it; StoreError when it cannot be made.
+
+    Not `filelock`, which leaves its files in the store, and on machines that share one only some of its versions see that a file
+    they have locked was removed.
+    """
+    import fcntl  # Windows has none, and there all but a sweep works
+
     while True:
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
@@ -592,6 +597,8 @@ def ordered(experiments: Sequence[Experiment], order: str) -> list[Experiment]:
 def check(store: Store, data_root: str | None, jobs: int | None, backend: str, budget: float | None) -> None:
     """What no sweep can do is an OptionError, DataError or StoreError, before anything is done or written."""
     check_backend(backend)
+    if importlib.util.find_spec("fcntl") is None:
+        raise OptionError("a sweep needs locks of the kernel (flock), which this system does not have; on Windows use WSL")
     if budget is not None and backend != "loky":
         raise OptionError(f"--budget works with --backend loky only: runs on other machines cannot be stopped by {backend}")
     if budget is not None and not 0 < budget < float("inf"):

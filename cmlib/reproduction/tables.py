@@ -7,14 +7,12 @@ Standard deviations are those of the population (divided by n, not n - 1), as th
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -319,43 +317,18 @@ def _tau(rows: Sequence[Row]) -> list[dict[str, Any]]:
 # -- printing ------------------------------------------------------------------------------------------------------------
 
 
+FORMATS = ("text", "md", "csv", "latex", "json")
+
+
 def show(made: Table, form: str = "text") -> str:
     """A table as `text`, `md`, `csv`, `latex` or `json`; OptionError for another format."""
-    return FORMATS[check_name("format", form, FORMATS)](made)
-
-
-def _json(made: Table) -> str:
-    return json.dumps(asdict(made), allow_nan=False, ensure_ascii=False)
-
-
-def _csv(made: Table) -> str:
-    """The rows with all their fields; empty where there is none."""
-    out = io.StringIO()
-    writer = csv.DictWriter(out, [one.name for one in fields(Row)], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(asdict(row) for row in made.rows)
-    return out.getvalue().rstrip("\n")
-
-
-def _text(made: Table) -> str:
+    check_name("format", form, FORMATS)
+    if form == "json":
+        return json.dumps(asdict(made), allow_nan=False, ensure_ascii=False)
+    if form == "csv":
+        return render.csv([asdict(row) for row in made.rows]).rstrip("\n")
     header, lines, footnotes = _columns(made)
-    return "\n".join([*_head(made), "", render.text(header, lines), "", *_foot(made, footnotes)]).rstrip()
-
-
-def _markdown(made: Table) -> str:
-    header, lines, footnotes = _columns(made)
-    return "\n\n".join([*_head(made), render.markdown(header, lines), *_foot(made, footnotes)])
-
-
-def _latex(made: Table) -> str:
-    """A `tabular`; everything around the numbers as comments."""
-    header, lines, footnotes = _columns(made)
-    return "\n".join([*(f"% {line}" for line in (*_head(made), *_foot(made, footnotes))), render.latex(header, lines)])
-
-
-FORMATS: dict[str, Callable[[Table], str]] = {
-    "text": _text, "md": _markdown, "csv": _csv, "latex": _latex, "json": _json,
-}  # fmt: skip
+    return render.page(form, _head(made), (header, lines), _foot(made, footnotes))
 
 
 def _head(made: Table) -> list[str]:

@@ -14,19 +14,19 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, wait
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from cmlib.errors import OptionError, StoreError
+from cmlib.errors import CmlibError, OptionError, StoreError
 from cmlib.reproduction import render
 from cmlib.reproduction.sweep import Slot, handling, one_line
 from cmlib.store import write_atomically
-from cmlib.teaching.notebooks import ABSENT, QUIET, chapters, kernel_environment, read
+from cmlib.teaching.notebooks import ABSENT, chapters, read
+from cmlib.teaching.notebooks import execute as execute_notebook
 from cmlib.teaching.page import check_known, check_meaning, declared, takes
 
 OUT = "_build/executed"
@@ -68,16 +68,13 @@ def typed_parameters(path: Path, given: Mapping[str, str]) -> dict[str, Any]:
     """
     if not given:
         return {}
-    known = declared(next((cell.source for cell in read(path).cells if _is_tagged(cell, "parameters")), ""))
+    tagged = (cell.source for cell in read(path).cells if "parameters" in cell.metadata.get("tags", []))
+    known = declared(next(tagged, ""))
     check_known(given, known, path.name)
     values = {name: _convert(path, name, text, known[name]) for name, text in given.items()}
     for name, value in values.items():
         check_meaning(name, value)
     return values
-
-
-def _is_tagged(cell: Any, tag: str) -> bool:
-    return tag in cell.metadata.get("tags", [])
 
 
 def _convert(path: Path, name: str, text: str, kind: str) -> Any:
@@ -112,26 +109,11 @@ def _items(path: Path, name: str, text: str, kind: str) -> list[str]:
 
 def execute_one(source: str, target: str, values: Mapping[str, Any]) -> tuple[str, str]:
     """Run a chapter and write the executed notebook, whole or not at all: how it ended, and why in one line when it failed."""
-    import papermill
-
-    part = _part(Path(target))
-    ended = PASSED, ""
+    part, ended = _part(Path(target)), (PASSED, "")
     try:
-        with _environment(kernel_environment()):
-            papermill.execute_notebook(
-                source,
-                str(part),
-                parameters=dict(values),
-                kernel_name="python3",
-                progress_bar=False,
-                request_save_on_cell_execute=False,
-                cwd=str(Path(source).parent),
-                extra_arguments=[QUIET],
-            )
-    except papermill.PapermillExecutionError as error:
-        ended = FAILED, one_line(f"cell {_own_number(source, error.cell_index, values)} {_failure(error)}")
-    except Exception as error:  # a dead kernel, a full disk
-        ended = FAILED, one_line(f"{type(error).__name__}: {error}")
+        execute_notebook(Path(source), part, values)
+    except CmlibError as error:
+        ended = FAILED, one_line(str(error))
     if part.is_file():
         os.replace(part, target)
     return ended
@@ -140,29 +122,6 @@ def execute_one(source: str, target: str, values: Mapping[str, Any]) -> tuple[st
 def _part(target: Path) -> Path:
     """Where a notebook is written first; whoever interrupts its writer knows the name."""
     return target.with_name(f".{target.stem}.partial.ipynb")
-
-
-@contextmanager
-def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Other environment variables for a while: a kernel inherits them."""
-    old = dict(os.environ)
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(old)
-
-
-def _failure(error: Any) -> str:
-    line = error.source.strip().splitlines()[0] if error.source.strip() else ""
-    return f"({line[:60]}) raised {error.ename}: {error.evalue}"
-
-
-def _own_number(source: str, index: int, values: Mapping[str, Any]) -> int:
-    """The number of a cell in the chapter itself, from 0 on: papermill has put one cell more after the parameters cell."""
-    place = next((k for k, cell in enumerate(read(Path(source)).cells) if _is_tagged(cell, "parameters")), index)
-    return index - 1 if values and index > place else index
 
 
 # -- all chapters ---------------------------------------------------------------------------------------------------------

@@ -10,8 +10,6 @@ import re
 import sys
 from pathlib import Path
 
-import numpy as np
-
 from cmlib.errors import StoreError
 from cmlib.experiment import Experiment
 from cmlib.plots import geometry
@@ -59,13 +57,9 @@ def page() -> str:
 
 def _picture(spaces: list[geometry.Space], view: geometry.Projection, k: int) -> str:
     """One moment; dashed lines lead from where a centroid stood a task earlier."""
-    trails = None
-    if k:
-        old = dict(zip(spaces[k - 1].classes.tolist(), view.centroids[k - 1], strict=True))
-        trails = np.array([old.get(label, np.full(2, np.nan)) for label in spaces[k].classes.tolist()])  # [K, 2]
     names = [str(digit) for digit in class_order(10, shown_seed()).tolist()]  # each seed has an order of its own
     given = (view.points[k], spaces[k].labels, view.centroids[k], spaces[k].classes)
-    return svg_scatter(*given, extent=view.extent, trails=trails, names=names)
+    return svg_scatter(*given, extent=view.extent, trails=geometry.earlier(spaces, view, k), names=names)
 
 
 def _caption(space: geometry.Space) -> str:

@@ -9,7 +9,6 @@ Nothing is trained here, unless `recompute` asks for it.
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -19,14 +18,13 @@ from numpy.typing import NDArray
 from cmlib.engine import load_or_run
 from cmlib.experiment import Experiment
 from cmlib.methods import METHODS
-from cmlib.plots.style import accuracy_colours
+from cmlib.plots import figures
 from cmlib.reproduction import paper
 from cmlib.reproduction.paper import finished
 from cmlib.store import Run, Store, committed, default_folder
-from cmlib.teaching.page import say
+from cmlib.teaching.page import say, show
 
 SCENARIOS = ("til", "cil")
-_STYLE = 'font-family="sans-serif" style="width:100%;max-width:28rem;display:block;margin:0 auto"'
 
 
 class Measured:
@@ -63,10 +61,15 @@ class Measured:
 
     # -- what a page shows ------------------------------------------------------------------------------------------------
 
-    def matrices(self, name: str) -> Drawing | None:
+    def matrices(self, name: str) -> Any:
         """The accuracy matrices of a method, mean over seeds, TIL and CIL beside each other; None where nothing was run."""
         means = {kind: np.mean([run.matrix for run in good], axis=0) for kind in SCENARIOS if (good := self.done(kind, name))}
-        return Drawing(METHODS[name].title, self.dataset, means) if means else None
+        if not means:
+            return None
+        title = METHODS[name].title
+        last = "; ".join(f"{kind.upper()}: {R[-1].mean():.0f} % at the end" for kind, R in means.items())
+        alt = f"Accuracy matrices of {title} on {self.dataset}, mean over seeds: rows after a task, columns on a task. {last}."
+        return show(figures.accuracy_matrix({f"{title}, {kind.upper()}": R for kind, R in means.items()}), alt)
 
     def line(self, name: str) -> Any:
         """Accuracy and final BWT of a method in both scenarios, as one line of Markdown."""
@@ -116,36 +119,3 @@ def mean_sd(name: str, values: Sequence[float]) -> tuple[str, dict[str, float]]:
     if len(values) > 1:
         text, numbers[f"{name}_sd"] = text + f" ± {{{name}_sd:.1f}}", float(np.std(values))
     return text, numbers
-
-
-class Drawing:
-    """Accuracy matrices as SVG: row = after which task, column = on which task, in percent."""
-
-    def __init__(self, title: str, dataset: str, matrices: dict[str, NDArray[np.float64]]) -> None:
-        self.title, self.matrices = title, matrices
-        last = "; ".join(f"{kind.upper()}: {R[-1].mean():.0f} % at the end" for kind, R in matrices.items())
-        rows = "rows after a task, columns on a task"
-        self.alt = f"Accuracy matrices of {title} on {dataset}, mean over seeds: {rows}. {last}."
-
-    def _repr_html_(self) -> str:
-        panels = enumerate(self.matrices.items())
-        body = "".join(_panel(R, 24 + 220 * k, f"{self.title}, {kind.upper()}") for k, (kind, R) in panels)
-        return f'<svg viewBox="0 0 410 206" role="img" aria-label="{html.escape(self.alt)}" {_STYLE}>{body}</svg>'
-
-    def __repr__(self) -> str:
-        return f"[figure] {self.alt}"
-
-
-def _panel(R: NDArray[np.float64], left: int, name: str) -> str:
-    side = 160 / len(R)
-    parts = [f'<text x="{left}" y="16" fill="currentColor" font-size="15">{name}</text>']
-    for i in range(len(R)):
-        y = 24 + side * i
-        parts.append(f'<text x="{left - 14}" y="{y + side / 2 + 5:.0f}" fill="currentColor" font-size="13">{i + 1}</text>')
-        parts.append(f'<text x="{left + side * (i + 0.5) - 4:.0f}" y="200" fill="currentColor" font-size="13">{i + 1}</text>')
-        for j in range(i + 1):
-            x, (fill, ink) = left + side * j, accuracy_colours(R[i, j])
-            box = f'x="{x:.0f}" y="{y:.0f}" width="{side:.0f}" height="{side:.0f}" fill="{fill}"'
-            at = f'x="{x + side / 2:.0f}" y="{y + side / 2 + 5:.0f}" text-anchor="middle" font-size="14"'
-            parts.append(f'<rect {box}/><text {at} style="fill:{ink}">{R[i, j]:.0f}</text>')
-    return "".join(parts)

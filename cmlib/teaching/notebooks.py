@@ -30,7 +30,8 @@ import sys
 import tempfile
 import textwrap
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -152,9 +153,7 @@ def refresh(names: Sequence[str] = (), folder: Path | None = None) -> int:
     for path in chapters(names, folder):
         start = time.perf_counter()
         before = path.read_bytes()
-        book = read(path)
-        _clean(book)
-        _run_in_place(book, path)
+        book = _executed(path)
         problems = [p for k, cell in enumerate(book.cells) for p in lint.bad_outputs(cell, k)]
         if problems:
             raise CmlibError(f"{path.name} not stored: {problems[0]}")
@@ -166,6 +165,19 @@ def refresh(names: Sequence[str] = (), folder: Path | None = None) -> int:
     return changed
 
 
+def _executed(path: Path) -> Any:
+    """A chapter after a run, with clean metadata; CmlibError when it fails."""
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder) / path.name
+        try:  # a reader's own runs must not enter the stored outputs: hence a store of its own
+            execute(path, target, seconds=900, CMLIB_STORE=str(target.with_name("runs")))
+        except CmlibError as error:
+            raise CmlibError(f"{path.name} not stored: {str(error).splitlines()[0]}") from None
+        book = read(target)
+    _clean(book)
+    return book
+
+
 def _clean(book: Any) -> None:
     book.metadata = _notebook_metadata()
     book.nbformat, book.nbformat_minor = 4, 5
@@ -173,52 +185,60 @@ def _clean(book: Any) -> None:
         tags = cell.metadata.get("tags")
         cell.metadata = {"tags": list(tags)} if tags else {}
         cell["id"] = cell.get("id") or f"cell-{k:03d}"
-        if cell.cell_type == "code":
-            cell.outputs, cell.execution_count = [], None
-
-
-def _run_in_place(book: Any, path: Path) -> None:
-    from nbclient import NotebookClient
-    from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
-
-    client = NotebookClient(
-        book,
-        timeout=900,
-        kernel_name="python3",
-        record_timing=False,
-        coalesce_streams=True,
-        resources={"metadata": {"path": str(path.resolve().parent)}},
-        extra_arguments=[QUIET],
-    )
-    try:
-        with tempfile.TemporaryDirectory() as store:  # a reader's own runs must not enter the stored outputs
-            client.execute(env={**kernel_environment(), "CMLIB_STORE": store})
-    except CellExecutionError as error:
-        raise CmlibError(f"{path.name} not stored: {_failed_cell(book)} raised {error.ename}: {error.evalue}") from None
-    except (CellTimeoutError, DeadKernelError) as error:
-        raise CmlibError(f"{path.name} not stored: {str(error).splitlines()[0]}") from None
-    finally:
-        _clean_after_run(book)
-
-
-def _clean_after_run(book: Any) -> None:
-    book.metadata = _notebook_metadata()
-    code = [cell for cell in book.cells if cell.cell_type == "code"]
-    for number, cell in enumerate(code, start=1):
+    for number, cell in enumerate((cell for cell in book.cells if cell.cell_type == "code"), start=1):
         cell.execution_count = number
         for output in cell.outputs:
             if output.output_type == "execute_result":
                 output.execution_count = number
-    for cell in book.cells:
-        tags = cell.metadata.get("tags")
-        cell.metadata = {"tags": list(tags)} if tags else {}
 
 
-def _failed_cell(book: Any) -> str:
-    for k, cell in enumerate(book.cells):
-        if any(output.output_type == "error" for output in cell.get("outputs", [])):
-            return f"cell {k} ({cell.source.strip().splitlines()[0][:60]})"
-    return "a cell"
+# --- running -----------------------------------------------------------------------------------------------------
+
+
+def execute(
+    source: Path, target: Path, values: Mapping[str, Any] | None = None, seconds: int | None = None, **variables: str
+) -> None:
+    """Run a notebook in a kernel of its own, through papermill, and write it with its outputs, also where a cell fails.
+
+    values: of its parameters. seconds: patience with a cell. variables: of the kernel's environment. CmlibError names the cell
+    that failed and says why.
+    """
+    import papermill
+
+    try:
+        with _environment({**kernel_environment(), **variables}):
+            papermill.execute_notebook(
+                str(source),
+                str(target),
+                parameters=dict(values or {}),
+                kernel_name="python3",
+                progress_bar=False,
+                request_save_on_cell_execute=False,
+                execution_timeout=seconds,
+                cwd=str(source.resolve().parent),
+                extra_arguments=[QUIET],
+                coalesce_streams=True,
+            )
+    except papermill.PapermillExecutionError as error:
+        line = error.source.strip().splitlines()[0] if error.source.strip() else ""
+        number = error.cell_index
+        if values and any("parameters" in cell.metadata.get("tags", []) for cell in read(source).cells[:number]):
+            number -= 1  # papermill has put a cell more after the parameters cell
+        raise CmlibError(f"cell {number} ({line[:60]}) raised {error.ename}: {error.evalue}") from None
+    except Exception as error:  # a dead kernel, a full disk
+        raise CmlibError(f"{type(error).__name__}: {error}") from None
+
+
+@contextmanager
+def _environment(values: Mapping[str, str]) -> Iterator[None]:
+    """Other environment variables for a while: a kernel inherits them."""
+    old = dict(os.environ)
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(old)
 
 
 def kernel_environment() -> dict[str, str]:

@@ -7,7 +7,6 @@ in no result file: ON_PAGE lists these, and of them only the rendering is checke
 
 from __future__ import annotations
 
-import csv
 import html
 import json
 import math
@@ -233,11 +232,8 @@ def _one_image(run: Run) -> list[float]:
 @cache
 def printed_values() -> frozenset[float]:
     """The numbers of the paper's tables; from table 1 also the learning accuracies that follow, and gaps between methods."""
-    table, values = paper.table1(), set()
-    for path in sorted(Path(paper.__file__).with_name("printed").glob("*.csv")):
-        with path.open(encoding="utf-8", newline="") as file:
-            names = ("mean", "mean_percent", "std", "std_percent")
-            values |= {float(row[name]) for row in csv.DictReader(file) for name in names if row.get(name)}
+    table, printed = paper.table1(), [one for number in range(1, 7) for one in paper.printed_table(number).values()]
+    values = {value for one in printed for value in (one.mean, one.std) if value is not None}
     for (data, scenario, method, metric), one in table.items():
         forgotten = table.get((data, scenario, method, "bwt"))
         n = Experiment(data, scenario, "naive").n_tasks

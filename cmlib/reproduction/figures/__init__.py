@@ -6,7 +6,6 @@ one function `draw(profile, stores) -> Drawing` in a module of this package; mat
 
 from __future__ import annotations
 
-import csv
 import importlib
 import io
 import json
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from cmlib.errors import StoreError, check_name
 from cmlib.profiles import PROFILES
+from cmlib.reproduction import render
 from cmlib.store import Store, write_atomically
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def write(drawing: Drawing, folder: str | Path, name: str) -> list[Path]:
 
     name: for example `figure-3-digits`. StoreError when the folder cannot be written.
     """
-    contents = {"svg": _picture(drawing, "svg"), "png": _picture(drawing, "png"), "csv": table(drawing.rows).encode()}
+    contents = {"svg": _picture(drawing, "svg"), "png": _picture(drawing, "png"), "csv": render.csv(drawing.rows).encode()}
     paths = []
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
@@ -87,16 +87,6 @@ def _picture(drawing: Drawing, form: str) -> bytes:
     return content.getvalue()
 
 
-def table(rows: Sequence[dict[str, Any]]) -> str:
-    """Rows as CSV: a header with every name in the order of appearance, empty cells where a row has no value."""
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    text = io.StringIO()
-    writer = csv.DictWriter(text, names, restval="", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
-
-
 def main(
     number: str, profile: str, out: str | Path, stores: Sequence[Store], form: str = "files", record: bool = False
 ) -> tuple[str, str]:
@@ -117,4 +107,4 @@ def main(
     return "\n".join(map(str, paths)), "\n".join([made.title, *made.notes])
 
 
-__all__ = ["DPI", "FIGURES", "FORMS", "Drawing", "draw", "main", "table", "write"]
+__all__ = ["DPI", "FIGURES", "FORMS", "Drawing", "draw", "main", "write"]

@@ -117,14 +117,10 @@ def _title_2a(rows: Sequence[Row]) -> str:
 
 
 def _figure_2a(rows: Sequence[Row], bounds: Sequence[Row], title: str) -> Figure:
-    from matplotlib.figure import Figure
-
-    from cmlib.plots.style import WIDTH, styled
+    from cmlib.plots.style import small_panels
 
     lines, sizes = _by_method(rows), sorted({row["exemplars"] for row in rows})
-    with styled():
-        fig = Figure(figsize=(WIDTH, 4.2), layout="constrained")
-        ax = fig.subplots()
+    with small_panels(1, 1, 4.2, 0, title) as (fig, (ax,)):
         ax.set(xscale="log", xlabel="exemplars of all tasks together", ylabel="accuracy, %", ylim=(0, 100))
         ax.set_xlim(sizes[0] / 1.25, sizes[-1] * 1.25)
         ax.set_xticks(sizes, [f"{size:,}" for size in sizes])
@@ -137,7 +133,6 @@ def _figure_2a(rows: Sequence[Row], bounds: Sequence[Row], title: str) -> Figure
         name_lines(ax, [(line[-1]["exemplars"], line[-1]["accuracy"], method) for method, line in lines.items()])
         if not lines:
             ax.text(0.5, 0.5, "not run yet", transform=ax.transAxes, ha="center")
-        fig.suptitle(title, x=0.01, ha="left")
     return fig
 
 
@@ -283,13 +278,10 @@ def _title_2b(rows: Sequence[Row]) -> str:
 
 
 def _figure_2b(rows: Sequence[Row], title: str) -> Figure:
-    from matplotlib.figure import Figure
+    from cmlib.plots.style import small_panels
 
-    from cmlib.plots.style import WIDTH, styled
-
-    with styled():
-        fig = Figure(figsize=(WIDTH, 6.6), layout="constrained")
-        axes = fig.subplots(2, 2, sharex=True, sharey=True)
+    with small_panels(4, 2, 3.3, 0, title, sharex=True, sharey=True) as (fig, axes):
+        axes = axes.reshape(2, 2)
         values = [row[key] for row in rows for key in ("by_formula", "in_full")]
         axes[0, 0].set(yscale="log", ylim=(min(values) / 2, max(values) * 2))
         for line, scenario in zip(axes, ("til", "cil"), strict=True):
@@ -301,7 +293,6 @@ def _figure_2b(rows: Sequence[Row], title: str) -> Figure:
             line[0].set_ylabel("scalars")
         for ax in axes[1]:
             ax.set_xlabel("tasks")
-        fig.suptitle(title, x=0.01, ha="left")
     return fig
 
 

@@ -63,18 +63,18 @@ def draw_4(profile: str, stores: Sequence[Store]) -> Drawing:
     """Figure 4: the space of all classes after each task from the second on (CIL). StoreError when it has not been run."""
     run, taken, names = _stored("4", profile, stores)
     spaces = drift.spaces_of(taken)
-    first, last = (_in_own_cell(space) for space in (spaces[0], spaces[-1]))
-    title = f"Images in the cell of their class: {first:.0f} % after task 2, {last:.0f} % at the end"
-    fig = figures.embedding_space(spaces, len(names) // len(run.R), names, title)
+    view = geometry.project(spaces)
+    title = f"Images in the cell of their class: {view.right[0]:.0f} % after task 2, {view.right[-1]:.0f} % at the end"
+    fig = figures.embedding_space(spaces, len(names) // len(run.R), names, title, view=view)
     alt = (
         f"The merged embedding space after {_counted(taken)}: {len(spaces[0].classes)} to {len(spaces[-1].classes)} "
         f"centroids, each with its Voronoi cell, and test images. {title}."
     )
     notes = (
         "The paper leaves the images out; here they are drawn: test images of all classes seen.",
-        *_notes(run, profile, fig.cm_projection, taken),
+        *_notes(run, profile, view, taken),
     )
-    return Drawing(fig, list(_rows(spaces, fig.cm_projection, names)), alt, title, notes)
+    return Drawing(fig, list(_rows(spaces, view, names)), alt, title, notes)
 
 
 def _stored(number: str, profile: str, stores: Sequence[Store]) -> tuple[Run, list[snapshots.Snapshot], list[str]]:
@@ -102,12 +102,6 @@ def _drift_share(spaces: Sequence[Space]) -> float:
     return 100 * float(moved / apart)
 
 
-def _in_own_cell(space: Space) -> float:
-    """Percent of the images whose nearest centroid, in all dimensions, is that of their class."""
-    named = space.classes[geometry.nearest_centroid(space.points, space.centroids)]
-    return 100 * float((named == space.labels).mean())
-
-
 def _notes(run: Run, profile: str, view: Projection, taken: Sequence[snapshots.Snapshot]) -> tuple[str, ...]:
     per_class = len(taken[0].labels) // len(np.unique(taken[0].labels))
     return (
@@ -121,7 +115,7 @@ def _rows(spaces: Sequence[Space], view: Projection, names: Sequence[str]) -> It
     for k, space in enumerate(spaces):
         panel = {"panel": space.title}
         rates = {"explained_percent": view.explained, "disagreement_percent": view.disagreement[k]}
-        yield {**panel, "kind": "panel", "in_own_cell_percent": _in_own_cell(space), **rates}
+        yield {**panel, "kind": "panel", "in_own_cell_percent": view.right[k], **rates}
         for label, at in zip(space.classes.tolist(), view.centroids[k].tolist(), strict=True):
             yield {**panel, "kind": "centroid", **_mark(label, at, names)}
         near = space.classes[geometry.nearest_centroid(space.points, space.centroids)].tolist()

@@ -14,7 +14,7 @@ try is noted in a file.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -60,6 +60,32 @@ class Test:
         good = torch.allclose(got, wanted, rtol=tolerance, atol=tolerance)
         self.true(good, f"{what} should be {_short(wanted)}, got {_short(got)}")
 
+    def listed(self, given: Any, count: int, entries: str = "numbers") -> list[Any]:
+        """The answer is a list of so many entries; a tuple, an array and a tensor will do."""
+        values = given.tolist() if hasattr(given, "tolist") else given
+        self.true(isinstance(values, list | tuple), f"the answer must be a list, got {type(given).__name__}")
+        self.true(len(values) == count, f"the list must have {count} {entries}, got {len(values)}")
+        return list(values)
+
+    def numbers(self, given: Any, count: int, entries: str = "numbers") -> list[float]:
+        """The answer is a list of so many numbers."""
+        values = self.listed(given, count, entries)
+        plain = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
+        self.true(plain, f"the list must hold numbers, got {values}")
+        return [float(value) for value in values]
+
+    def whole(self, given: Any, count: int, otherwise: str, entries: str = "numbers") -> list[int]:
+        """The answer is a list of so many whole numbers."""
+        values = self.listed(given, count, entries)
+        good = all(isinstance(value, int | float) and float(value).is_integer() for value in values)
+        self.true(good, f"{otherwise}, got {values}")
+        return [int(value) for value in values]
+
+    def no_slip(self, slips: Mapping[str, Any], alike: Callable[[Any], Any], words: str = "it looks as if ") -> None:
+        """A test for each mistake that is easily made: its result, which stands beside its words, is not `alike` the answer."""
+        for slip, result in slips.items():
+            self.true(not alike(result), words + slip)
+
     def gradient(self, what: str, value: Any, source: Tensor) -> Tensor:
         """The value has a finite gradient with respect to `source`."""
         if not isinstance(value, Tensor) or not value.requires_grad:
@@ -104,6 +130,11 @@ def verdict(answer: Any, tests: Callable[[Any, Test], None], number: str, hint: 
     failures[number] += 1
     handin.note(number, False, 0)
     return f"Not yet {number}: {problem}. {f'Hint: {hint}' if failures[number] > 1 else LATER}"
+
+
+def slip_in(slips: Mapping[str, Any], alike: Callable[[Any], Any]) -> str:
+    """The words of the first mistake whose result is `alike` the answer; empty when there is none."""
+    return next((words for words, result in slips.items() if alike(result)), "")
 
 
 def numbers(what: str, value: Any, count: int) -> list[float]:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from cmlib.centroids import class_centroids, distances
-from cmlib.teaching.checks.base import NotYet, Test, exercise
+from cmlib.teaching.checks.base import NotYet, Test, exercise, slip_in
 
 # -- 3.1 --------------------------------------------------------------------------------------------------------------
 
@@ -155,7 +155,7 @@ def _why_units(got: Tensor, e: Tensor, c: Tensor, x: Tensor, y: Tensor) -> str:
         ),
         "the features were multiplied by the spread": _divided(e, c, 1 / spread),
     }
-    for words, wrong in looks.items():
-        if bool(torch.allclose(got.detach().to(wrong.dtype), wrong, atol=1e-6)):
-            return words
-    return "the distances are not those between points and centroids whose features were divided by their spread"
+    return (
+        slip_in(looks, lambda wrong: torch.allclose(got.detach().to(wrong.dtype), wrong, atol=1e-6))
+        or "the distances are not those between points and centroids whose features were divided by their spread"
+    )

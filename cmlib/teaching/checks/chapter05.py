@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from cmlib.memory import quota
 from cmlib.projectors import Identity, Linear, ScaleTranslate, merge, merged_log_probabilities
-from cmlib.teaching.checks.base import Test, exercise
+from cmlib.teaching.checks.base import Test, exercise, slip_in
 
 # -- 5.1 --------------------------------------------------------------------------------------------------------------
 
@@ -20,13 +20,7 @@ MEMORY, TASKS, CLASSES_A_TASK = 50, 5, 2
 @exercise("5.1", hint="the memory is shared by all classes seen so far: divide, and round down")
 def ch05_1(answer: Callable[[], Sequence[int]], test: Test) -> None:
     """The smallest number of exemplars of a class after each of five tasks, with 50 in all and two classes a task."""
-    given = answer()
-    values = given.tolist() if hasattr(given, "tolist") else given
-    test.true(isinstance(values, list | tuple), f"the answer must be a list, got {type(given).__name__}")
-    test.true(len(values) == TASKS, f"the list must have {TASKS} numbers, one for each task, got {len(values)}")
-    whole = all(isinstance(value, int | float) and float(value).is_integer() for value in values)
-    test.true(whole, f"exemplars are whole images, got {list(values)}")
-    numbers = [int(value) for value in values]
+    numbers = test.whole(answer(), TASKS, "exemplars are whole images", "numbers, one for each task")
     seen = [CLASSES_A_TASK * (i + 1) for i in range(TASKS)]
     test.true(numbers != [MEMORY // (i + 1) for i in range(TASKS)], f"{numbers} counts exemplars a task, not a class")
     test.true(len(set(numbers)) > 1, f"{numbers[0]} after every task: the share of a class shrinks as classes arrive")
@@ -86,9 +80,8 @@ def _why(predicted: Tensor, wanted: Tensor, embeddings: Tensor, centroids: list[
             "the embeddings were added up, not averaged": torch.cdist(len(centroids) * merged, anchors).argmin(1),
             "only the last head was asked": torch.cdist(projectors[-1](embeddings[-1]), anchors).argmin(1),
         }
-    for words, slip in slips.items():
-        if bool((predicted == slip).all()):
-            return f"it looks as if {words}"
+    if words := slip_in(slips, lambda slip: (predicted == slip).all()):
+        return f"it looks as if {words}"
     wrong = int((predicted != wanted).sum())
     return f"{wrong} of {len(wanted)} labels are wrong for three tasks with 2, 3 and 1 classes"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from cmlib.teaching.checks.base import NotYet, Test, exercise
+from cmlib.teaching.checks.base import NotYet, Test, exercise, slip_in
 
 # -- 6.1 --------------------------------------------------------------------------------------------------------------
 
@@ -100,10 +101,9 @@ def ch06_2(answer: Callable[..., Any], test: Test) -> None:
 
 
 def _compare(got: Numbers, right: Numbers, first: Numbers, now: Numbers, labels: Any, where: str, test: Test) -> None:
-    if not np.allclose(got, right, rtol=1e-6, atol=1e-9):
-        for words, slip in _slips(first, now, labels).items():
-            if np.allclose(got, slip, rtol=1e-6, atol=1e-9):
-                raise NotYet(words)
+    same = partial(np.allclose, got, rtol=1e-6, atol=1e-9)
+    if not same(right) and (words := slip_in(_slips(first, now, labels), same)):
+        raise NotYet(words)
     test.close(f"the shifts {where}", torch.as_tensor(got), torch.as_tensor(right), tolerance=1e-6)
 
 
@@ -165,9 +165,8 @@ def _direction(moved: Tensor, gradient: Tensor, right: Tensor, most: float, test
             "every number was cut by itself, which turns the direction: shorten the whole vector": gradient.clamp(-most, most),
             "each tensor was shortened by itself; the length is that of all of them together": each,
         }
-        for words, slip in slips.items():
-            if torch.allclose(moved, slip, atol=1e-3):
-                raise NotYet(words)
+        if words := slip_in(slips, lambda slip: torch.allclose(moved, slip, atol=1e-3)):
+            raise NotYet(words)
     cosine = torch.nn.functional.cosine_similarity(moved, gradient, dim=0).item()
     test.true(cosine > 0.999 or not right.any(), "the direction of the step is not that of the gradient")
     test.close(f"the length of the gradient (most = {most:g})", moved.norm().item(), right.norm().item(), tolerance=1e-3)

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from cmlib.methods.gem import project
-from cmlib.teaching.checks.base import Test, exercise
+from cmlib.teaching.checks.base import Test, exercise, slip_in
 
 # -- 7.1 --------------------------------------------------------------------------------------------------------------
 
@@ -26,10 +26,7 @@ NEAR = 0.02  # an answer read off the widget may be so far away
 )
 def ch07_1(answer: Callable[[], Sequence[Sequence[float]]], test: Test) -> None:
     """The gradients GEM steps along in four cases: four pairs of numbers."""
-    given = answer()
-    pairs = given.tolist() if hasattr(given, "tolist") else given
-    test.true(isinstance(pairs, list | tuple), f"the answer must be a list, got {type(given).__name__}")
-    test.true(len(pairs) == len(CASES), f"the list must have {len(CASES)} pairs, one for each case, got {len(pairs)}")
+    pairs = test.listed(answer(), len(CASES), "pairs, one for each case")
     for case, pair in zip("abcd", pairs, strict=True):
         whole = isinstance(pair, list | tuple) and len(pair) == 2 and all(isinstance(value, int | float) for value in pair)
         test.true(whole, f"case {case} must be a pair of numbers, got {pair}")
@@ -56,10 +53,7 @@ def _why_not(pair: Sequence[float], g: Sequence[float], margin: float) -> str:
         slips |= {"that is g with its sign changed": -g[1], "only the margin was added": g[1] + margin}
     else:
         slips = {"the margin was added although g does not point against g1": g[1] + margin, "g points with g1 here": 0.0}
-    for words, second in slips.items():
-        if abs(pair[1] - second) <= NEAR:
-            return words
-    return f"{list(pair)} is not what GEM steps along"
+    return slip_in(slips, lambda second: abs(pair[1] - second) <= NEAR) or f"{list(pair)} is not what GEM steps along"
 
 
 # -- 7.2 --------------------------------------------------------------------------------------------------------------
@@ -102,11 +96,13 @@ def _right(answer: Projection, g: Tensor, G: Tensor, what: str, test: Test) -> T
         "the rows of G were used one after the other": _in_turn(g, G),
         "that is the part that should be taken away": (g @ mean) / (mean @ mean) * mean,
     }
-    for words, slip in slips.items():
-        clear = not torch.allclose(slip, wanted, atol=1e-4)
-        test.true(not (clear and torch.allclose(got, slip, atol=1e-5)), f"{what}: it looks as if {words}")
+    test.no_slip(slips, lambda slip: _slipped(got, slip, wanted), f"{what}: it looks as if ")
     test.close(f"the result for {what}", got, wanted)
     return got
+
+
+def _slipped(got: Tensor, slip: Tensor, wanted: Tensor) -> bool:
+    return torch.allclose(got, slip, atol=1e-5) and not torch.allclose(slip, wanted, atol=1e-4)
 
 
 def _in_turn(g: Tensor, G: Tensor) -> Tensor:
@@ -185,7 +181,5 @@ def _dark_right(got: Tensor, given: tuple[Tensor, ...], alpha: float, beta: floa
         slips["the labels of the replayed images were used although beta is 0"] = wanted + labels
     if bool(got.isnan()):
         test.true(False, "the loss is NaN: a class that did not exist has no kept score")
-    for words, slip in slips.items():
-        clear = not torch.allclose(slip, wanted, atol=1e-4)
-        test.true(not (clear and torch.allclose(got, slip, atol=1e-5)), f"it looks as if {words}")
+    test.no_slip(slips, lambda slip: _slipped(got, slip, wanted))
     test.close("the loss", got, wanted)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import torch
 from scipy.stats import rankdata
 from torch import Tensor
 
-from cmlib.teaching.checks.base import Test, exercise
+from cmlib.teaching.checks.base import Test, exercise, slip_in
 
 # -- 8.1 --------------------------------------------------------------------------------------------------------------
 
@@ -21,7 +22,7 @@ SEEDS = (2, 3, 4, 5, 6)
 @exercise("8.1", hint="n seeds have 2 ** n patterns of signs, and two of them are as extreme as all gaps on one side")
 def ch08_1(answer: Callable[[], Sequence[float]], test: Test) -> None:
     """The smallest two-sided p of a sign-flip test with 2, 3, 4, 5 and 6 seeds."""
-    values = _numbers(answer(), len(SEEDS), test)
+    values = test.numbers(answer(), len(SEEDS))
     one_sided = [1 / 2**n for n in SEEDS]
     test.true(
         not np.allclose(values, one_sided, atol=0.001),
@@ -31,15 +32,6 @@ def ch08_1(answer: Callable[[], Sequence[float]], test: Test) -> None:
     test.true(all(a > b for a, b in itertools.pairwise(values)), "each further seed makes the smallest p smaller")
     for n, value in zip(SEEDS, values, strict=True):
         test.close(f"the smallest p with {n} seeds", value, 2 / 2**n, tolerance=0.0006)  # three decimals do
-
-
-def _numbers(given: Any, count: int, test: Test) -> list[float]:
-    values = given.tolist() if hasattr(given, "tolist") else given
-    test.true(isinstance(values, list | tuple), f"the answer must be a list, got {type(given).__name__}")
-    test.true(len(values) == count, f"the list must have {count} numbers, got {len(values)}")
-    plain = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
-    test.true(plain, f"the list must hold numbers, got {values}")
-    return [float(value) for value in values]
 
 
 # -- 8.2 --------------------------------------------------------------------------------------------------------------
@@ -89,9 +81,8 @@ def _why(got: np.ndarray[Any, Any], wanted: np.ndarray[Any, Any], scores: np.nda
         "ranks were counted from 0": wanted - 1,
         "the ranks were added up, not averaged": wanted * scores.shape[1],
     }
-    for words, slip in slips.items():
-        if np.allclose(got, slip):
-            return f"it looks as if {words}"
+    if words := slip_in(slips, lambda slip: np.allclose(got, slip)):
+        return f"it looks as if {words}"
     return f"the mean ranks should be {wanted.round(2).tolist()}, got {got.round(2).tolist()}"
 
 
@@ -134,7 +125,6 @@ def _readout(answer: Readout, features: Tensor, labels: Tensor, queries: Tensor,
         "the distances are squared: they name the same class, but minus the plain distance is asked for": -(right**2),
         "the classes stand in the order in which they appear, not in that of their labels": right[:, shown],
     }
-    for words, slip in slips.items():
-        same = torch.allclose(got, slip, atol=1e-5)
-        test.true(not same or torch.allclose(slip, right, atol=1e-5), f"{what}: it looks as if {words}")
+    same = partial(torch.allclose, atol=1e-5)
+    test.no_slip(slips, lambda slip: same(got, slip) and not same(slip, right), f"{what}: it looks as if ")
     test.close(f"{what}: the scores", got, right)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,15 +22,8 @@ TASKS = (5, 10, 20)
 @exercise("9.1", hint="add N k E for the centroids and (N - 1) V for the batch norms, divide by I, and round down")
 def ch09_1(answer: Callable[[], Sequence[int]], test: Test) -> None:
     """Whole CIFAR-10 images in as many scalars as CM keeps in TIL after 5, 10 and 20 tasks."""
-    given = answer()
-    values = given.tolist() if hasattr(given, "tolist") else given
-    test.true(isinstance(values, list | tuple), f"the answer must be a list, got {type(given).__name__}")
-    test.true(len(values) == len(TASKS), f"the list must have {len(TASKS)} numbers, for 5, 10 and 20 tasks, got {len(values)}")
-    whole = all(isinstance(value, int | float) and float(value).is_integer() for value in values)
-    test.true(whole, f"only whole images count, got {list(values)}")
-    numbers = [int(value) for value in values]
-    for words, slip in _slips_of_images().items():
-        test.true(numbers != slip, f"{numbers}: it looks as if {words}")
+    numbers = test.whole(answer(), len(TASKS), "only whole images count", "numbers, for 5, 10 and 20 tasks")
+    test.no_slip(_slips_of_images(), lambda slip: numbers == slip, f"{numbers}: it looks as if ")
     for tasks, number in zip(TASKS, numbers, strict=True):
         kept, image = sum(_cm(tasks).values()), Setting().image
         test.true(number == kept // image, f"after {tasks} tasks {number} is not the number of images of {image:,} scalars")
@@ -94,8 +88,7 @@ def _bytes(answer: Callable[..., int], sizes: tuple[int, ...], test: Test, what:
         "every task has a memory of its own": right + (image + 8) * memory * (tasks - 1),
         "there was one centroid a task": right - 4 * (classes - 1) * tasks * embedding,
     }
-    for words, slip in slips.items():
-        test.true(got != slip or slip == right, f"{what}: {got:,} bytes; it looks as if {words}")
+    test.no_slip(slips, lambda slip: got == slip != right, f"{what}: {got:,} bytes; it looks as if ")
     test.true(got == right, f"{what}: {right:,} bytes are kept, got {got:,}")
 
 
@@ -133,8 +126,7 @@ def _factors(got: Any, weight: Tensor, rank: int, test: Test, what: str) -> None
         if weight.shape[0] == weight.shape[1]
         else torch.full_like(weight, torch.nan),
     }
-    for words, slip in slips.items():
-        same = torch.allclose(product, slip, atol=1e-4) and not torch.allclose(slip, best, atol=1e-4)
-        test.true(not same, f"{what}: it looks as if {words}")
+    near = partial(torch.allclose, atol=1e-4)
+    test.no_slip(slips, lambda slip: near(product, slip) and not near(slip, best), f"{what}: it looks as if ")
     least, error = ((weight - one).square().sum().item() for one in (best, product))
     test.true(error <= least + 1e-3, f"{what}: the squared error is {error:.3g}, and {least:.3g} can be reached")

@@ -15,7 +15,7 @@ from cmlib import datasets
 from cmlib.experiment import Experiment, fresh
 from cmlib.methods.cm import CentroidsMatching
 from cmlib.reproduction.costs import literal_epoch
-from cmlib.teaching.checks.base import Test, exercise
+from cmlib.teaching.checks.base import Test, exercise, slip_in
 
 # -- 10.1 -------------------------------------------------------------------------------------------------------------
 
@@ -27,13 +27,7 @@ N, BATCH, SUPPORT, TASKS = 1000, 50, 100, 5
 )
 def ch10_1(answer: Callable[[], Sequence[float]], test: Test) -> None:
     """Costs of an epoch of task-incremental CM in tasks 1 to 5, in epochs of plain training: n = 1,000, B = 50, S = 100."""
-    given = answer()
-    values = given.tolist() if hasattr(given, "tolist") else given
-    test.true(isinstance(values, list | tuple), f"the answer must be a list, got {type(given).__name__}")
-    test.true(len(values) == TASKS, f"the list must have {TASKS} numbers, one for each task, got {len(values)}")
-    plain = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
-    test.true(plain, f"the list must hold numbers, got {list(values)}")
-    got = [float(value) for value in values]
+    got = test.numbers(answer(), TASKS, "numbers, one for each task")
     wanted = [literal_epoch(N, BATCH, SUPPORT, t, graph=False).cost / N for t in range(TASKS)]
     slips = {
         "the support set is missing": [value - 2 for value in wanted],
@@ -44,8 +38,7 @@ def ch10_1(answer: Callable[[], Sequence[float]], test: Test) -> None:
         "the numbers are images, not epochs of plain training": [N * value for value in wanted],
         "the numbers are ratios to CM's own first task, not to plain training": [value / 3 for value in wanted],
     }
-    for words, slip in slips.items():
-        test.true(not np.allclose(got, slip, atol=0.006), f"it looks as if {words}")
+    test.no_slip(slips, lambda slip: np.allclose(got, slip, atol=0.006))
     for t, (mine, right) in enumerate(zip(got, wanted, strict=True)):
         test.close(f"the cost of task {t + 1}", mine, right, tolerance=0.002)  # two decimals do
 
@@ -88,9 +81,8 @@ def _why(got: float, a: Sequence[float], b: Sequence[float], warm_up: int) -> st
         "b was divided by a": statistics.median(1 / one for one in ratios),
         "the fastest times were divided": min(x) / min(y),
     }
-    for words, slip in slips.items():
-        if math.isclose(got, slip, rel_tol=1e-9):
-            return f"it looks as if {words}"
+    if words := slip_in(slips, lambda slip: math.isclose(got, slip, rel_tol=1e-9)):
+        return f"it looks as if {words}"
     return f"the median ratio should be {statistics.median(ratios):.4g}, got {got:.4g}"
 
 

@@ -26,12 +26,9 @@ KINDS: dict[str, tuple[bool, str]] = {  # formula -> whether it keeps midpoints,
 @exercise("11.1", hint="a map that is a fixed matrix times e plus a fixed vector keeps midpoints; try two points for the others")
 def ch11_1(answer: Callable[[], Sequence[bool]], test: Test) -> None:
     """For each of six projectors: whether the middle of two points goes to the middle of their images."""
-    given = answer()
-    values = given.tolist() if hasattr(given, "tolist") else given
-    test.true(isinstance(values, list | tuple), f"the answer must be a list, got {type(given).__name__}")
-    test.true(len(values) == len(KINDS), f"the list must have {len(KINDS)} booleans, one for each projector, got {len(values)}")
+    values = test.listed(answer(), len(KINDS), "booleans, one for each projector")
     plain = all(isinstance(value, bool) or value in (0, 1) for value in values)
-    test.true(plain, f"each of the six is True or False, got {list(values)}")
+    test.true(plain, f"each of the six is True or False, got {values}")
     got, wanted = [bool(value) for value in values], [keeps for keeps, _ in KINDS.values()]
     test.true(got != [not keeps for keeps in wanted], "all six are the other way round: True is for those that keep midpoints")
     for (formula, (keeps, why)), value in zip(KINDS.items(), got, strict=True):
@@ -84,9 +81,11 @@ def _value(got: Tensor, x: Tensor, head: Any, projector: Any, test: Test) -> Non
         "the product of the matrices is in the wrong order": inner @ (V @ P).T + P @ v + b if V.shape == P.shape else None,
     }
     wanted = projector(head(x))
-    for words, slip in slips.items():
-        hit = slip is not None and torch.allclose(got, slip, atol=1e-5) and not torch.allclose(slip, wanted, atol=1e-4)
-        test.true(not hit, f"it looks as if {words}")
+
+    def slipped(slip: Tensor | None) -> bool:
+        return slip is not None and torch.allclose(got, slip, atol=1e-5) and not torch.allclose(slip, wanted, atol=1e-4)
+
+    test.no_slip(slips, slipped)
     test.close("what the new head gives", got, wanted)
 
 
@@ -156,8 +155,7 @@ def _acts(one: nn.Module, e: Tensor, left: nn.Parameter, right: nn.Parameter, te
             "the ReLU acts on what is added, so that no feature can shrink": ((e @ R.T) @ L.T).relu(),
             "e itself was left out": (e @ R.T).relu() @ L.T - e,
         }
-        for words, slip in slips.items():
-            test.true(not torch.allclose(added, slip, atol=1e-4), f"it looks as if {words}")
+        test.no_slip(slips, lambda slip: torch.allclose(added, slip, atol=1e-4))
         test.close("what is added to e once L has moved", added, (e @ R.T).relu() @ L.T)
 
 

@@ -16,7 +16,7 @@ from cmlib.centroids import class_centroids
 from cmlib.experiment import Experiment, fresh
 from cmlib.methods.cm import CentroidsMatching
 from cmlib.scenario import Task
-from cmlib.teaching.checks.base import Test, exercise
+from cmlib.teaching.checks.base import Test, exercise, slip_in
 
 # -- 12.1 -------------------------------------------------------------------------------------------------------------
 
@@ -26,21 +26,14 @@ PARTS = (2, 5, 10)
 @exercise("12.1", hint="jitter is sigma / sqrt(s) for a very large class: set it equal to sigma / 2 and solve for s")
 def ch12_1(answer: Callable[[], Sequence[int]], test: Test) -> None:
     """Support images for which the jitter of a centroid is at most a half, a fifth and a tenth of sigma."""
-    given = answer()
-    values = given.tolist() if hasattr(given, "tolist") else given
-    test.true(isinstance(values, list | tuple), f"the answer must be a list, got {type(given).__name__}")
-    test.true(len(values) == len(PARTS), f"the list must have {len(PARTS)} numbers, got {len(values)}")
-    plain = all(isinstance(value, int | float) and float(value).is_integer() for value in values)
-    test.true(plain, f"images come whole, got {list(values)}")
-    numbers = [int(value) for value in values]
+    numbers = test.whole(answer(), len(PARTS), "images come whole")
     slips = {
         "jitter fell in proportion to the images; it falls with their root": list(PARTS),
         "the root was taken where the square is wanted": [math.ceil(math.sqrt(part)) for part in PARTS],
         "one image more than needed was taken: at most allows equality": [part**2 + 1 for part in PARTS],
         "the numbers are for a task of two classes; the question is about one class": [2 * part**2 for part in PARTS],
     }
-    for words, slip in slips.items():
-        test.true(numbers != slip, f"{numbers}: it looks as if {words}")
+    test.no_slip(slips, lambda slip: numbers == slip, f"{numbers}: it looks as if ")
     for part, number in zip(PARTS, numbers, strict=True):
         test.true(number == part**2, f"with {number} images the jitter is not first at most sigma / {part}")
 
@@ -102,9 +95,8 @@ def _why(got: float, counts: Sequence[int], size: int, wanted: float) -> str:
         "it is the chance for the smallest class alone": max(alone),
         "it is in percent": 100 * wanted,
     }
-    for words, slip in slips.items():
-        if math.isclose(got, slip, rel_tol=1e-6, abs_tol=1e-9):
-            return f"it looks as if {words}"
+    if words := slip_in(slips, lambda slip: math.isclose(got, slip, rel_tol=1e-6, abs_tol=1e-9)):
+        return f"it looks as if {words}"
     return f"the chance is {wanted:.4f}, got {got:.4f}"
 
 
@@ -167,6 +159,5 @@ def _kept(method: Any, task: Task, where: str, test: Test) -> None:
         / 2,
         "all images went into one mean": method.embed(method.scenario.prepare(x), task.index).mean(0).expand_as(wanted),
     }
-    for words, slip in slips.items():
-        test.true(not torch.allclose(got, slip, atol=1e-6), f"{where}: it looks as if {words}")
+    test.no_slip(slips, lambda slip: torch.allclose(got, slip, atol=1e-6), f"{where}: it looks as if ")
     test.close(f"{where}: the kept centroids", got, wanted)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,9 +22,11 @@ STEP = 0.006  # two decimals are asked for
 def ch13_1(answer: Callable[[], Any], test: Test) -> None:
     """Task 1 as learned behind 50.00 with the two printed BWTs, and the BWT that a first task learned to 100 would give."""
     given = numbers("the answer", answer(), 3)
-    for words, slip in _slips_of_fifty().items():
-        same = all(abs(one - other) < STEP for one, other in zip(given, slip, strict=True))
-        test.true(not same, f"{given}: it looks as if {words}")
+
+    def same(slip: list[float]) -> bool:
+        return all(abs(one - other) < STEP for one, other in zip(given, slip, strict=True))
+
+    test.no_slip(_slips_of_fifty(), same, f"{given}: it looks as if ")
     names = ("task 1 with lambda 10", "task 1 with lambda 100", "the BWT of a perfect start")
     for name, one, right in zip(names, given, _right_of_fifty(), strict=True):
         test.true(abs(one - right) < STEP, f"{name}: {one:.2f} does not give what is printed")
@@ -82,9 +85,9 @@ def _balanced(got: Any, past: Tensor, goal: Tensor, k: float, lam: float, test: 
         bool(torch.isfinite(e).all()), f"{what}: an embedding whose goal is its old place must stay there, got {e[0].tolist()}"
     )
     right = _rest(past, goal, k, lam)
-    for words, slip in _slips_of_rest(past, goal, k, lam).items():
-        alike = torch.allclose(e, slip, atol=1e-4) and not torch.allclose(slip, right, atol=1e-4)
-        test.true(not alike, f"{what}: it looks as if {words}")
+    near = partial(torch.allclose, atol=1e-4)
+    slips = _slips_of_rest(past, goal, k, lam)
+    test.no_slip(slips, lambda slip: near(e, slip) and not near(slip, right), f"{what}: it looks as if ")
     test.close(f"{what}: the resting places", e, right)
 
 
@@ -134,9 +137,9 @@ def _soft(answer: Soft, past: Tensor, current: Tensor, delta: float, test: Test,
     value = test.shape(what, answer(past, current, delta), ())
     r = (past - current).norm(dim=-1)
     right = _h(r, delta)
-    for words, slip in _slips_of_h(r, delta).items():
-        alike = torch.isclose(value, slip, rtol=1e-4) and not torch.isclose(slip, right.mean(), rtol=1e-4)
-        test.true(not alike, f"{what}: it looks as if {words}")
+    near = partial(torch.isclose, rtol=1e-4)
+    slips = _slips_of_h(r, delta)
+    test.no_slip(slips, lambda slip: near(value, slip) and not near(slip, right.mean()), f"{what}: it looks as if ")
     test.close(what, value, right.mean().detach())
     (wanted,) = torch.autograd.grad(right.mean(), current)
     test.close(f"{what}: its gradient", test.gradient(what, value, current), wanted)

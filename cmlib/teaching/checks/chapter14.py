@@ -60,9 +60,10 @@ def ch14_2(answer: Verdict, test: Test) -> None:
         )
         test.true(isinstance(got, str), f"{what}: a verdict is a word, got {type(got).__name__}")
         right = tables.verdict(Printed(mean, sd), values, 0, "cifar10", "paper")
+        wrong = f"{what}: {right!r} is expected, got {got!r}"
         for words, slip in _slips(mean, sd, values).items():
-            test.true(got != slip or slip == right, f"{what}: {right!r} is expected, got {got!r}; it looks as if {words}")
-        test.true(got == right, f"{what}: {right!r} is expected, got {got!r}")
+            test.true(got != slip or slip == right, f"{wrong}; it looks as if {words}")
+        test.true(got == right, wrong)
         test.true(given == values, "the values that were given must stay as they are")
 
 
@@ -161,8 +162,8 @@ def _letter(
         "the first task's projector was taken": projectors[0](embeddings[0]),
         "the embedding was not projected": embeddings[-1],
     }
-    for words, slip in slips.items():
-        test.true(not torch.allclose(merged, slip, atol=1e-5), f"{what}: merged is not eq. 7 as printed; it looks as if {words}")
+    wrong = f"{what}: merged is not eq. 7 as printed; it looks as if "
+    test.no_slip(slips, lambda slip: torch.allclose(merged, slip, atol=1e-5), wrong)
     test.close(f"{what}: merged", merged, last(embeddings[-1]).detach())
     through_own = torch.cat([project(c) for project, c in zip(projectors, centroids, strict=True)])
     same = torch.allclose(anchors, through_own, atol=1e-5)

@@ -185,8 +185,7 @@ def _resumed(answer: Train, kill: tuple[int, int], path: Path, right: dict[str, 
     stage = Stage()
     got = state(answer(stage.make, stage.batches, EPOCHS, path))
     if epoch and not same(got, right):
-        for words, slip in _slips_of_resuming(epoch).items():
-            test.true(not same(got, slip), f"{what} and called again: it looks as if {words}")
+        test.no_slip(_slips_of_resuming(epoch), lambda slip: same(got, slip), f"{what} and called again: it looks as if ")
     test.true(same(got, right), f"{what} and called again: the weights are others than undisturbed")
     test.true(0 not in stage.asked or not epoch, f"{what} and called again: it began at the first epoch once more")
 

@@ -44,8 +44,8 @@ def _weighed(answer: Callable[..., float], row: list[float], counts: list[int], 
         "it is a share and not in percent": right / 100,
         "tasks with few images weigh more": sum(a / n for a, n in zip(row, counts, strict=True)) / sum(1 / n for n in counts),
     }
-    for words, slip in slips.items():
-        test.true(abs(got - slip) > 0.06 or abs(slip - right) < 0.2, f"{what}: {got:.4g}; it looks as if {words}")
+    slipped = f"{what}: {got:.4g}; it looks as if "
+    test.no_slip(slips, lambda slip: abs(got - slip) <= 0.06 and abs(slip - right) >= 0.2, slipped)
     test.true(abs(got - right) <= 0.051, f"{what}: {right:.4g} percent of the images are right, got {got:.4g}")
 
 
@@ -142,8 +142,7 @@ def _scores(method: Any, scenario: Scenario, task: Task, test: Test) -> None:
         "the means are of vectors that were not normalised": -torch.cdist(x, raw),
         "the distances are not taken with a minus": -wanted,
     }
-    for words, slip in near.items():
-        test.true(not torch.allclose(whole, slip, atol=1e-4), f"{where}: it looks as if {words}")
+    test.no_slip(near, lambda slip: torch.allclose(whole, slip, atol=1e-4), f"{where}: it looks as if ")
     squared = torch.allclose(whole, -wanted.square(), atol=1e-3)
     test.true(not squared, f"{where}: the distances are squared; the nearest mean is the same, but give the distances themselves")
     test.true(torch.allclose(whole, wanted, atol=1e-3), f"{where}: scores(x) must be minus the distances to the class means")
