@@ -112,7 +112,14 @@ def test_what_is_no_accuracy_gives_no_number(browser: Any, stage: str, value: st
         assert cell(editor, 4, 4).get_attribute("aria-invalid") is None and numbers(editor) == expected(editor)
 
 
-@pytest.mark.parametrize(("name", "count"), [("accuracy", 5), ("learning_accuracy", 5), ("bwt", 14), ("bwt_final", 8)])
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        ("accuracy", 5),
+        ("bwt_final", 8),
+        *(pytest.param(*one, marks=pytest.mark.slow) for one in (("learning_accuracy", 5), ("bwt", 14))),
+    ],
+)
 def test_a_number_shows_the_cells_it_is_made_of(browser: Any, stage: str, name: str, count: int) -> None:
     with Visit(browser, f"{stage}/light.html", viewport=DESK) as visit:
         editor = visit.page.locator("#e0")

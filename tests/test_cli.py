@@ -160,7 +160,7 @@ MOMENTS = {  # the epoch in which a run of two epochs a task is interrupted, and
     3: "interrupted after task 1, epoch 2 of 2; the same command continues",
     6: "interrupted after task 3, epoch 1 of 2; the same command continues",
 }
-SMALL = [*QUICK, "--set", "epochs=2", "--set", "train_per_class=4"]
+SMALL = [*QUICK, "--set", "backbone=convnet", "--set", "epochs=2", "--set", "train_per_class=4"]
 
 
 def interrupting(function, number, after):
