@@ -102,7 +102,7 @@ def test_kill_9_and_the_same_bits(few_digits, tmp_path, method, scenario):
 @pytest.mark.faults
 def test_kill_9_and_the_same_command_again(tmp_path, capsys):
     """The command that is killed is a process of its own."""
-    words = ["run", "--method", "naive", "--profile", "smoke", "--set", "backbone=convnet", "--set", "epochs=9", "--json"]
+    words = ["run", "--method", "naive", "--profile", "smoke", "--set", "backbone=mlp", "--set", "epochs=20", "--json"]
 
     def accuracies(name):
         assert cli.main([*words, "--store", str(tmp_path / name)]) == 0
