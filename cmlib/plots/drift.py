@@ -7,6 +7,7 @@ Several trainings, by name, are drawn in one plane, so that their pictures can b
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -99,7 +100,8 @@ def drift_figure(
     leaves out.
     """
     groups = _groups(trainings)
-    frames = [_titled(space, name) for name, moments in groups.items() for space in moments]
+    named = ((name, space) for name, moments in groups.items() for space in moments)
+    frames = [replace(space, title=f"{name},\n{space.title}") if name else space for name, space in named]
     starts = [moments[0] for moments in groups.values() for _ in moments]
     view = together(groups)
     per_row = columns or max(len(moments) for moments in groups.values())
@@ -122,12 +124,6 @@ def _groups(trainings: Any) -> dict[str, list[Space]]:
             if not np.array_equal(moments[0].labels, moment.labels):
                 raise DataError("drift needs the same images at every moment; their labels differ")
     return spaces
-
-
-def _titled(space: Space, name: str) -> Space:
-    if not name:
-        return space
-    return Space(space.points, space.labels, space.centroids, space.classes, f"{name},\n{space.title}")
 
 
 def _arrows(ax: Axes, first: Array, now: Array, labels: Any, per_task: int) -> None:

@@ -68,13 +68,15 @@ def to_units(points: Array, extent: Extent, size: int) -> Array:
     return placed
 
 
-def _number(value: float) -> str:
+def number(value: float) -> str:
+    """A coordinate with one decimal, without a zero there."""
     text = f"{value:.1f}".removesuffix(".0")
     return "0" if text == "-0" else text
 
 
-def _path(points: Array) -> str:
-    return "L".join(f"{_number(x)} {_number(y)}" for x, y in points)
+def path(points: Array) -> str:
+    """The data of a line through points [n, 2], without its first letter."""
+    return "L".join(f"{number(x)} {number(y)}" for x, y in points)
 
 
 def _cells(centroids: Array, classes: NDArray[np.int64], extent: Extent, size: int, per_task: int) -> str:
@@ -82,24 +84,24 @@ def _cells(centroids: Array, classes: NDArray[np.int64], extent: Extent, size: i
     for label, cell in zip(classes, voronoi_cells(centroids, extent), strict=True):
         if len(cell):
             colour = class_colour(int(label), per_task)
-            out.append(f'<path class="cm-v" fill="{colour}" d="M{_path(to_units(cell, extent, size))}Z"/>')
+            out.append(f'<path class="cm-v" fill="{colour}" d="M{path(to_units(cell, extent, size))}Z"/>')
     return "".join(out)
 
 
 def _dots(at: Array, label: int, per_task: int) -> str:
     """One path for all points of a class: lines of no length, whose round or square caps are the dots."""
     kind = "cm-p" if class_marker(label, per_task) == "o" else "cm-q"
-    moves = "".join(f"M{_number(x)} {_number(y)}h0" for x, y in at)
+    moves = "".join(f"M{number(x)} {number(y)}h0" for x, y in at)
     return f'<path class="{kind}" stroke="{class_colour(label, per_task)}" d="{moves}"/>'
 
 
 def _trails(before: Array, now: Array) -> str:
-    lines = [f"M{_path(np.stack(pair))}" for pair in zip(before, now, strict=True) if np.isfinite(pair).all()]
+    lines = [f"M{path(np.stack(pair))}" for pair in zip(before, now, strict=True) if np.isfinite(pair).all()]
     return f'<path class="cm-l" d="{"".join(lines)}"/>' if lines else ""
 
 
 def _cross(at: Array, label: int, names: Sequence[str] | None, per_task: int) -> str:
-    x, y = _number(float(at[0])), _number(float(at[1]))
+    x, y = number(float(at[0])), number(float(at[1]))
     mark = f"M{x} {y}m-6 0h12m-6-6v12"
     colour = class_colour(label, per_task)
     cross = f'<path class="cm-h" d="{mark}"/><path class="cm-c" stroke="{colour}" d="{mark}"/>'
@@ -108,7 +110,7 @@ def _cross(at: Array, label: int, names: Sequence[str] | None, per_task: int) ->
     left = float(at[0]) > 290
     anchor, dx = ('text-anchor="end" ', -9) if left else ("", 9)
     name = html.escape(str(names[label]))
-    tx, ty = _number(float(at[0]) + dx), _number(float(at[1]) - 7)
+    tx, ty = number(float(at[0]) + dx), number(float(at[1]) - 7)
     return f'{cross}<text class="cm-t" {anchor}x="{tx}" y="{ty}">{name}</text>'
 
 

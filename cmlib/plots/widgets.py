@@ -20,6 +20,7 @@ from cmlib.plots.fragment import Fragment, asset, unique_id
 from cmlib.plots.geometry import Array, voronoi_cells
 from cmlib.plots.player import MAX_BYTES, Player, player
 from cmlib.plots.style import INK_FROM, accuracy_colours, class_colour, palette_css, themed
+from cmlib.plots.svg import number, path, to_units
 
 SIZE = 360  # units of a picture's sides
 SCENARIOS = {"til": "TIL: the task is given", "cil": "CIL: the task is not given"}
@@ -204,24 +205,20 @@ def _points(name: str, values: Any, side: float) -> Array:
     return points
 
 
-def _number(value: float) -> str:
-    return f"{value:.1f}".removesuffix(".0")
-
-
 def _to_svg(points: Array, side: float) -> Array:
-    return np.stack([points[:, 0], side - points[:, 1]], axis=1) * SIZE / side
+    return to_units(points, (0, side, 0, side), SIZE)
 
 
 def _space_svg(groups: Mapping[str, Array], centroids: Array, query: Array, side: float) -> str:
     cells = "".join(
-        f'<path class="cm-v" fill="{class_colour(k, 1)}" d="M{"L".join(f"{_number(x)} {_number(y)}" for x, y in cell)}Z"/>'
+        f'<path class="cm-v" fill="{class_colour(k, 1)}" d="M{path(cell)}Z"/>'
         for k, cell in enumerate(_to_svg(cell, side) for cell in voronoi_cells(centroids, (0, side, 0, side)))
     )
     q = _to_svg(query[None], side)[0]
     lines, crosses = "", ""
     for k, (x, y) in enumerate(_to_svg(centroids, side)):
-        lines += f'<path class="cm-l" d="M{_number(q[0])} {_number(q[1])}L{_number(x)} {_number(y)}"/>'
-        crosses += f'<g class="cm-c" stroke="{class_colour(k, 1)}" transform="translate({_number(x)} {_number(y)})">'
+        lines += f'<path class="cm-l" d="M{number(q[0])} {number(q[1])}L{number(x)} {number(y)}"/>'
+        crosses += f'<g class="cm-c" stroke="{class_colour(k, 1)}" transform="translate({number(x)} {number(y)})">'
         crosses += '<path class="cm-h" d="M-9 0h18M0-9v18"/><path d="M-9 0h18M0-9v18"/></g>'
     handles = "".join(
         _handle(at, f"support point {s + 1} of class {name}", _MARKS[k % 3], f'fill="{class_colour(k, 1)}"', f"{k},{s}")
@@ -240,7 +237,7 @@ def _handle(at: Array, said: str, mark: str, paint: str, which: str, text: str =
     inner = f'<text y="4.5">{text}</text>' if text else ""
     return (
         f'<g class="cm-pt" data-which="{which}" data-said="{html.escape(said)}" role="img" aria-label="{html.escape(said)}" '
-        f'transform="translate({_number(at[0])} {_number(at[1])})"><circle r="17"/><path d="{mark}" {paint}/>{inner}</g>'
+        f'transform="translate({number(at[0])} {number(at[1])})"><circle r="17"/><path d="{mark}" {paint}/>{inner}</g>'
     )
 
 
@@ -313,7 +310,7 @@ def scenario_player(n_tasks: int = 3, label: str = "What is known at test time, 
 
 
 def _text(x: float, y: float, words: str, anchor: str = "start", size: int = 14) -> str:
-    place = f'x="{_number(x)}" y="{_number(y)}" text-anchor="{anchor}"'
+    place = f'x="{number(x)}" y="{number(y)}" text-anchor="{anchor}"'
     return f'<text {place} fill="currentColor" font-size="{size}" font-family="sans-serif">{words}</text>'
 
 
@@ -336,7 +333,7 @@ def _answers(kind: str, learned: int, n_tasks: int) -> str:
         x, can = 8 + step * label, kind == "cil" or label < 2
         look = 'fill-opacity=".25"' if can else 'fill-opacity="0" stroke-dasharray="3 4" stroke-opacity=".55"'
         colour = class_colour(label) if can else "currentColor"
-        out += f'<rect x="{_number(x)}" y="98" width="{_number(step - 6)}" height="30" rx="6" fill="{colour}" stroke="{colour}" '
+        out += f'<rect x="{number(x)}" y="98" width="{number(step - 6)}" height="30" rx="6" fill="{colour}" stroke="{colour}" '
         out += f'stroke-width="2.5" {look}/>' + _text(x + (step - 6) / 2, 118, str(label), "middle")
     return out
 
@@ -344,9 +341,9 @@ def _answers(kind: str, learned: int, n_tasks: int) -> str:
 def _cloud(x: float, y: float, label: int, spread: float) -> str:
     """Nine samples of a class around its centroid, always the same ones."""
     draws = np.random.default_rng(label).normal((x, y), spread, (9, 2))
-    dots = "".join(f"M{_number(a)} {_number(b)}h.01" for a, b in draws)
+    dots = "".join(f"M{number(a)} {number(b)}h.01" for a, b in draws)
     cap, colour = ("round", "square")[label % 2], class_colour(label)
-    cross = f'<path d="M{_number(x - 7)} {_number(y)}h14M{_number(x)} {_number(y - 7)}v14" stroke="{colour}" stroke-width="3.5"/>'
+    cross = f'<path d="M{number(x - 7)} {number(y)}h14M{number(x)} {number(y - 7)}v14" stroke="{colour}" stroke-width="3.5"/>'
     return f'<path d="{dots}" stroke="{colour}" stroke-width="5" stroke-linecap="{cap}" stroke-opacity=".75"/>{cross}'
 
 
@@ -357,7 +354,7 @@ def _separate(learned: int, n_tasks: int) -> str:
     for i in range(learned):
         x, here = 8 + i * (width + 10), i == 0
         edge = f'stroke="{class_colour(0)}" stroke-width="3"' if here else 'stroke="currentColor" stroke-opacity=".4"'
-        out += f'<g opacity="{1 if here else 0.45}"><rect x="{_number(x)}" y="150" width="{_number(width)}" height="166" '
+        out += f'<g opacity="{1 if here else 0.45}"><rect x="{number(x)}" y="150" width="{number(width)}" height="166" '
         out += f'rx="8" {edge}/>'
         out += (
             _cloud(x + width * 0.36, 190, 2 * i, width * 0.08) + _cloud(x + width * 0.64, 274, 2 * i + 1, width * 0.08) + "</g>"
@@ -371,8 +368,7 @@ def _merged(learned: int) -> str:
     places = [(70, 190), (170, 262), (286, 184), (80, 276), (268, 282), (178, 176), (320, 236), (30, 232), (226, 222), (128, 222)]
     at = np.array(places[: 2 * learned], dtype=np.float64)
     cells = "".join(
-        f'<path d="M{"L".join(f"{_number(a)} {_number(b)}" for a, b in cell)}Z" fill="{class_colour(k)}" fill-opacity=".14" '
-        'stroke="currentColor" stroke-opacity=".35"/>'
+        f'<path d="M{path(cell)}Z" fill="{class_colour(k)}" fill-opacity=".14" stroke="currentColor" stroke-opacity=".35"/>'
         for k, cell in enumerate(voronoi_cells(at, (8, SIZE - 8, 150, 316)))
     )
     clouds = "".join(_cloud(x, y, k, 9) for k, (x, y) in enumerate(at))

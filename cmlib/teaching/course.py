@@ -81,7 +81,7 @@ def page(text: str, known: Iterable[str] = (), mathjax: str = "../slides/mathjax
     names = set(known)
 
     def link(found: re.Match[str]) -> str:
-        place, anchor = urldefrag(re.search(r"\]\(([^)]*)\)$", found[0])[1])  # type: ignore[index]
+        place, anchor = urldefrag(found[2])
         as_page = re.sub(r"\.md$", ".html", place)
         target = place if place in names else as_page if as_page in names else ""
         if not place or not target:
@@ -256,7 +256,7 @@ def _plain_links(text: str, target: Path, root: Path) -> str:
     keep = there - {path.name for path in teachers_pages(root)} - set(NOT_ALONE)
 
     def link(found: re.Match[str]) -> str:
-        place = urldefrag(re.search(r"\]\(([^)]*)\)$", found[0])[1])[0]  # type: ignore[index]
+        place = urldefrag(found[2])[0]
         return found[0] if not place or place in keep else (found[1] or place)
 
     return slides.LINK.sub(link, text.replace("](playground.md)", "](playground.html)"))

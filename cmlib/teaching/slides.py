@@ -29,7 +29,7 @@ END = "<!-- end -->"  # of what is seen of a slide
 BOX = re.compile(r"^(`{3,}|:{3,})\{admonition\} *([^\n]*)\n((?::[\w-]+:[^\n]*\n)*)(.*?)^\1 *$", re.MULTILINE | re.DOTALL)
 MATH = re.compile(r"```\{math\}\n(.*?)```|\$\$(.*?)\$\$|(\\begin\{(align\*?|equation\*?)\}.*?\\end\{\4\})", re.DOTALL)
 ROLE = re.compile(r"\s*\{cite[:\w]*\}`[^`]*`")
-LINK = re.compile(r"(?<!!)\[([^\]]*)\]\((?!https?:)[^)]*\)")
+LINK = re.compile(r"(?<!!)\[([^\]]*)\]\((?!https?:)([^)]*)\)")  # words, place
 SENTENCE = re.compile(r"(?<=[.!?:])[*_\")]*(?=\s+(?:[A-Z\[(*`$\"]|$))")
 
 
