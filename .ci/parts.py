@@ -189,7 +189,7 @@ def is_no_limit(name: str, level: str) -> bool:
 
 def marked(marker: str, *options: str) -> tuple[str, ...]:
     """Words for pytest: the tests of one kind, from the files that hold some, so that the others need not be read."""
-    holds = [path for path in sorted((ROOT / "tests").glob("test_*.py")) if f"mark.{marker}" in path.read_text(encoding="utf-8")]
+    holds = [path for path in sorted((ROOT / "tests").rglob("test_*.py")) if f"mark.{marker}" in path.read_text(encoding="utf-8")]
     return (*(str(path.relative_to(ROOT)) for path in holds), "-m", marker, *options)
 
 

@@ -1,4 +1,4 @@
-// What tests/test_browser.py asks a page; each function answers with a list of what is wrong, empty when nothing is.
+// What tests/book/test_browser.py asks a page; each function answers with a list of what is wrong, empty when nothing is.
 globalThis.checks = (() => {
   const all = (selector) => [...document.querySelectorAll(selector)];
   const seen = (e) => e.checkVisibility({ checkVisibilityCSS: true, checkOpacity: true });

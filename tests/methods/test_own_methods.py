@@ -1,0 +1,281 @@
+"""A reader's own method: one file in a folder, a file that is named, a package, a notebook; and a new method of cmlib itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import chapter16
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+import cmlib as cm
+from cmlib import cli
+from cmlib.errors import OptionError
+from cmlib.methods import METHODS, own
+from cmlib.methods.base import Method
+from cmlib.reproduction import audit, grids, paper, tables
+from cmlib.store import Store
+
+PLAIN = '''\
+import cmlib as cm
+
+
+@cm.register("{name}")
+class Mine(cm.METHODS["naive"]):
+    """Plain training under another name. More words."""
+
+    scenarios = ("cil",)
+    options = {{"warmth": cm.Option({default}, "how warm", float, low=0)}}
+'''
+SMOKE = {"profile": "smoke", "train_per_class": 16}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A place to work in with a folder for methods; what a test registers is gone afterwards."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("CMLIB_METHODS", raising=False)
+    monkeypatch.setenv("CMLIB_STORE", str(tmp_path / "runs"))
+    before = dict(METHODS)
+    (tmp_path / own.FOLDER).mkdir()
+    yield tmp_path / own.FOLDER
+    METHODS.clear()
+    METHODS.update(before)
+    own._texts.clear()
+
+
+def write(path: Path, name: str = "mine", default: float = 1.0, text: str = PLAIN) -> Path:
+    path.write_text(text.format(name=name, default=default), encoding="utf-8")
+    return path
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = cli.main(list(arguments))
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_one_file_is_in_the_list_in_a_run_and_in_table_1(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(folder / "anything.py")
+    code, out, _ = said(capsys, "methods")
+    assert code == 0 and "mine        cil       Plain training under another name. More words [your own]" in out
+    assert "warmth=1.0" in out
+    code, out, err = said(capsys, "table", "1", "--profile", "smoke", "--format", "json")
+    rows = [row for row in json.loads(out)["rows"] if row["method"] == "mine"]
+    assert {(row["scenario"], row["n"], row["verdict"]) for row in rows} == {("cil", 0, "not run yet")}
+    arguments = ("run", "--method", "mine", "--scenario", "cil", "--profile", "smoke", "--json")
+    code, out, err = said(capsys, *arguments)
+    assert code == 0, err
+    found = json.loads(out)
+    _, out, _ = said(capsys, "table", "1", "--profile", "smoke", "--format", "json")
+    rows = [row for row in json.loads(out)["rows"] if row["method"] == "mine" and row["metric"] == "accuracy"]
+    assert [(row["n"], row["ours"], row["paper"]) for row in rows] == [(1, found["accuracy"], None)]
+    _, out, _ = said(capsys, "table", "1", "--profile", "smoke")
+    assert any(line.split()[:3] == ["digits", "CIL", "mine"] for line in out.splitlines())
+    assert cm.plots.method_colour("mine") == cm.plots.style.OTHER.colour
+    code, out, err = said(capsys, "audit", "--store", "runs", "--book", str(folder))
+    assert code == 0, out
+
+
+def test_a_file_that_is_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(folder.parent / "elsewhere.py", "elsewhere")
+    experiment = cm.Experiment("digits", "cil", str(path), profile="smoke")
+    assert experiment.method == "elsewhere" and experiment.warmth == 1.0
+    code, _, _ = said(capsys, "run", "--method", "elsewhere.py", "--scenario", "cil", "--profile", "smoke", "--json")
+    assert code == 0
+    (run,) = Store("runs")
+    assert run.id.startswith("elsewhere-cil-digits-seed0-") and run.experiment["method"] == "elsewhere"
+
+
+def test_a_worker_finds_it_too(folder: Path) -> None:
+    """Another process, which is only told the experiment."""
+    write(folder / "mine.py")
+    code = "import cmlib as cm; print(cm.Experiment('digits', 'cil', 'mine', profile='smoke').warmth)"
+    here = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=here, check=False)
+    assert done.stdout == "1.0\n", done.stderr
+
+
+def test_an_installed_package_brings_one(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = folder.parent / "site"
+    (package / "brought-1.0.dist-info").mkdir(parents=True)
+    (package / "brought-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: brought\nVersion: 1.0\n")
+    (package / "brought-1.0.dist-info" / "entry_points.txt").write_text(f"[{own.GROUP}]\nbrought = brought_methods\n")
+    write(package / "brought_methods.py", "brought")
+    monkeypatch.syspath_prepend(str(package))
+    assert cm.Experiment("digits", "cil", "brought").warmth == 1.0
+    (package / "brought_methods.py").unlink()
+    sys.modules.pop("brought_methods")
+    with pytest.raises(OptionError, match=r"entry point brought = brought_methods of cmlib\.methods fails: ModuleNotFound"):
+        own.load()
+
+
+def test_import_alone_runs_nothing(folder: Path) -> None:
+    write(folder / "loud.py", text="raise SystemExit(3)")
+    here = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    done = subprocess.run([sys.executable, "-c", "import cmlib"], env=here, check=False)
+    assert done.returncode == 0
+
+
+# -- a changed method is another method --------------------------------------------------------------------------------------
+
+
+def test_a_changed_file_is_another_revision(folder: Path, few_digits: Any) -> None:
+    path = write(folder / "mine.py")
+    own.load()
+    first, run = METHODS["mine"], cm.Experiment("digits", "cil", "mine", **SMOKE)
+    assert first.revision > 1 and run.to_dict()["revision"] == first.revision
+    own.load()
+    assert METHODS["mine"] is first  # read once
+    write(path, default=2.0)
+    own.load()
+    assert METHODS["mine"].revision != first.revision and cm.Experiment("digits", "cil", "mine", **SMOKE).warmth == 2.0
+    assert cm.Experiment("digits", "cil", "mine", **SMOKE).hash("d") != run.hash("d")
+    write(path, "other")
+    own.load()
+    assert "mine" not in METHODS and "other" in METHODS
+
+
+def test_a_revision_of_ones_own_stays(folder: Path) -> None:
+    write(folder / "mine.py", text=PLAIN + "    revision = 7\n")
+    own.load()
+    assert METHODS["mine"].revision == 7
+
+
+def test_a_run_of_a_method_that_is_gone_hurts_nobody(folder: Path, capsys: pytest.CaptureFixture[str], few_digits: Any) -> None:
+    path = write(folder / "mine.py")
+    cm.run(cm.Experiment("digits", "cil", "mine", **SMOKE), few_digits, store="runs", progress=False)
+    path.unlink()
+    del METHODS["mine"]
+    for arguments in (("table", "1", "--profile", "smoke"), ("export", "--store", "runs"), ("claims",)):
+        code, _, err = said(capsys, *arguments)
+        assert code == 0, err
+    assert "mine" in said(capsys, "export", "--store", "runs")[1]
+    problems = list(audit.check_store(Path("runs"), found := audit.Audit()) and found.problems)
+    assert [what for _, what in problems if "unknown method 'mine'" in what]
+
+
+def test_in_a_notebook_the_decorator_is_enough() -> None:
+    def cell(default: float) -> type[Method]:
+        class Mine(METHODS["naive"]):  # type: ignore[misc, name-defined]
+            options = {"warmth": cm.Option(default, "how warm", float)}
+
+        Mine.__module__ = "__main__"
+        return cm.register("cell")(Mine)
+
+    cell(1.0)
+    assert cm.Experiment("digits", "til", "cell").warmth == 1.0
+    cell(2.0)  # the cell is run again
+    assert cm.Experiment("digits", "til", "cell").warmth == 2.0 and METHODS["cell"].own
+
+
+def test_those_of_the_paper_are_not_a_readers_own() -> None:
+    assert not any(method.own for method in METHODS.values())
+    assert {cell.method for cell in grids.load("table1").cells("digits")} == {method for method, _ in paper.cells()}
+    assert tables.table(1, "smoke", []).rows
+
+
+# -- the method of chapter 16 ----------------------------------------------------------------------------------------------------
+
+
+def test_the_pages_method_with_no_other_file_touched(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In the list, in a run, in table 1 and in the chapter's plot."""
+    (folder / "cosine_cm.py").write_text(chapter16.file_of_the_page(), encoding="utf-8")
+    assert "cosine_cm   cil       Match centroids by angle, in one space for all tasks" in said(capsys, "methods")[1]
+    run = ("run", "--method", "cosine_cm", "--scenario", "cil", "--profile", "smoke", "--json")
+    found = json.loads(said(capsys, *run)[1])
+    lines = [line for line in said(capsys, "table", "1", "--profile", "smoke")[1].splitlines() if "cosine CM" in line]
+    assert len(lines) == 3 and f"{found['accuracy']:.2f}" in lines[0]
+    names: dict[str, Any] = {"cm": cm, "tables": tables, "np": np, "Figure": Figure}
+    names |= {"dataset": "digits", "profile": "smoke", "seeds": 1}
+    exec(chapter16.drawing(), names)
+    (axis,) = names["fig"].axes
+    assert "cosine CM" in [label.get_text() for label in axis.get_yticklabels()]
+    assert [path.name for path in folder.iterdir() if path.suffix] == ["cosine_cm.py"]
+
+
+@pytest.mark.engines
+def test_the_pages_method_through_both_engines(folder: Path, few_digits: Any) -> None:
+    pytest.importorskip("avalanche")
+    (folder / "cosine_cm.py").write_text(chapter16.file_of_the_page(), encoding="utf-8")
+    experiment = cm.Experiment("digits", "cil", "cosine_cm", **SMOKE)
+    plain, other = (cm.run(experiment.but(engine=one), few_digits, progress=False) for one in ("cmlib", "avalanche"))
+    assert plain.R == other.R and plain.retained == other.retained
+
+
+# -- errors for people ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("x = 1\n", 'registers no method; put @cm.register("name") above its class'),
+        ("import cmlib as cm\n\n1 / 0\n", "cannot be loaded: ZeroDivisionError in line 3: division by zero"),
+        ("def half(:\n", "cannot be loaded: SyntaxError in line 1: "),
+        ("import nowhere_at_all\n", "cannot be loaded: ModuleNotFoundError in line 1: No module named"),
+        (PLAIN.format(name="cm", default=1), "there is a method 'cm' already, in cmlib.methods.cm_readings; choose another name"),
+        (PLAIN.format(name="My Method", default=1), "'My Method' cannot be the name of a method; allowed: small letters"),
+        (PLAIN.format(name="others", default=1), "'others' cannot be the name of a method"),
+        ('import cmlib as cm\n\n@cm.register("x")\nclass X:\n    pass\n', "'x' is no method: its class must have cm.Method"),
+        (PLAIN.format(name="x", default=1).replace('"cil"', '"dil"'), "unknown scenario 'dil'; allowed: til, cil"),
+    ],
+)
+def test_a_file_that_does_not_work(folder: Path, capsys: pytest.CaptureFixture[str], text: str, words: str) -> None:
+    (folder / "mine.py").write_text(text, encoding="utf-8")
+    before = set(METHODS)
+    code, out, err = said(capsys, "methods")
+    assert code == 2 and not out and err.count("\n") == 1 and words in err and "mine.py" in err
+    assert set(METHODS) == before
+    (folder / "mine.py").write_text(PLAIN.format(name="mended", default=1), encoding="utf-8")
+    assert said(capsys, "methods")[0] == 0
+
+
+def test_names_that_lead_nowhere(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    write(folder / "mine.py")
+    code, _, err = said(capsys, "run", "--method", "min")
+    assert code == 2 and "unknown method 'min'" in err and "or a file, path/to/method.py. Did you mean 'mine'?" in err
+    code, _, err = said(capsys, "run", "--method", "absent.py")
+    assert code == 2 and "cannot read the method absent.py: No such file or directory" in err
+    both = folder.parent / "both.py"
+    both.write_text(PLAIN.format(name="one", default=1) + PLAIN.format(name="two", default=1), encoding="utf-8")
+    code, _, err = said(capsys, "run", "--method", "both.py")
+    assert code == 2 and "both.py registers one and two; put it into the folder cmlib_methods and name one of them" in err
+    monkeypatch.setenv("CMLIB_METHODS", str(both))
+    assert said(capsys, "methods")[0] == 0
+    monkeypatch.setenv("CMLIB_METHODS", "nowhere")
+    code, _, err = said(capsys, "methods")
+    assert code == 2 and "CMLIB_METHODS=nowhere is neither a folder nor a file" in err
+    monkeypatch.setenv("CMLIB_METHODS", "")
+    assert own.files() == []
+
+
+def test_two_files_with_one_name(folder: Path) -> None:
+    write(folder / "a.py"), write(folder / "b.py")
+    with pytest.raises(OptionError, match=r"b\.py cannot be loaded: there is a method 'mine' already, in cmlib_methods\.a"):
+        own.load()
+
+
+@pytest.mark.engines
+def test_avalanche_runs_it_with_the_same_end(folder: Path, few_digits: Any) -> None:
+    pytest.importorskip("avalanche")
+    write(folder / "mine.py")
+    experiment = cm.Experiment("digits", "cil", "mine", **SMOKE)
+    plain, other = (cm.run(experiment.but(engine=one), few_digits, progress=False) for one in ("cmlib", "avalanche"))
+    assert plain.R == other.R and other.id != plain.id
+
+
+@pytest.mark.engines
+def test_avalanche_needs_the_scores_of_a_batch(folder: Path, few_digits: Any) -> None:
+    pytest.importorskip("avalanche")
+    text = PLAIN + "\n    def loss(self, x, y, task):\n        return self.backbone.features(x).square().mean()\n"
+    write(folder / "mine.py", text=text)
+    experiment = cm.Experiment("digits", "cil", "mine", engine="avalanche", **SMOKE)
+    with pytest.raises(OptionError, match=r"mine keeps no scores of a batch: take self\.cross_entropy"):
+        cm.run(experiment, few_digits, progress=False)

@@ -1,0 +1,377 @@
+"""The command line: what it prints, that bad input is one line, exit code 2, and nothing written, and what Ctrl-C says."""
+
+import importlib
+import io
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+
+import pytest
+import typer
+from tiny import tiny_nets
+
+import cmlib as cm
+from cmlib import cli, engine, loop, store, version
+from cmlib.reproduction import report
+
+ROOT = Path(__file__).parents[2]
+
+QUICK = ["run", "--profile", "smoke", "--method", "naive"]
+
+
+def call(capsys, *arguments):
+    code = cli.main([str(argument) for argument in arguments])
+    out = capsys.readouterr()
+    return code, out.out, out.err
+
+
+def test_run_json_is_one_object(capsys, tmp_path):
+    code, out, _ = call(capsys, *QUICK, "--store", tmp_path, "--json")
+    result = json.loads(out)
+    assert code == 0 and len(result["R"]) == 5 and result["experiment"]["profile"] == "smoke"
+    assert len(list(tmp_path.rglob("*.json"))) == 1
+    code, again, _ = call(capsys, *QUICK, "--store", tmp_path, "--json")
+    assert again == out
+
+
+def test_run_in_words(capsys, tmp_path):
+    code, out, err = call(capsys, *QUICK, "--set", "n_tasks=2", "--store", tmp_path)
+    lines = out.splitlines()
+    assert code == 0 and err == "" and lines[0].startswith("naive-til-digits-seed0-")
+    assert lines[1].endswith("a column: on task 1, 2") and lines[2].startswith("after task 1")
+    assert "accuracy" in lines[4] and "scalars retained" in lines[5]
+
+
+def test_methods_and_datasets(capsys):
+    code, out, _ = call(capsys, "methods")
+    assert code == 0 and all(name in out for name in ("naive", "cumulative", "er", "cm", "lam=0.1", "batch_norm"))
+    listed = json.loads(call(capsys, "methods", "--json")[1])
+    assert listed["methods"]["cm"]["options"]["support_size"]["default"] == 100
+    code, out, _ = call(capsys, "datasets")
+    assert code == 0 and all(name in out for name in ("digits", "cifar10", "cifar100", "tiny-imagenet"))
+
+
+def test_doctor_says_what_is_there(capsys, tmp_path):
+    code, out, _ = call(capsys, "doctor", "--store", tmp_path)
+    assert code == 0 and "torch" in out and "digits images a second" in out and "can be written" in out
+
+
+def test_report_prints_two_tables(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)  # in this process, where the network is small
+    with tiny_nets():
+        code, out, _ = call(capsys, "report", "--profile", "smoke", "--store", tmp_path)
+    assert code == 0 and "Digits, measured on this machine" in out and "CIFAR-10" in out
+    cm_til = [line for line in out.splitlines() if line.startswith("til") and " CM " in line]
+    assert "92.72 ± 1.33" in cm_til[1] and "-2.09 ± 0.71" in cm_til[1]
+
+
+@pytest.fixture
+def damaged(tmp_path):
+    folder = tmp_path / "data" / "cifar10"
+    folder.mkdir(parents=True)
+    for name in ("train-00000-of-00001.parquet", "test-00000-of-00001.parquet"):
+        (folder / name).write_bytes(b"PAR1 this is no parquet file PAR1")
+    return tmp_path / "data"
+
+
+def bad_inputs():
+    """Arguments, and words that the one line must hold."""
+    real = "--set"
+    return {
+        "unknown method": (["--method", "cmm"], ["cmm", "Did you mean 'cm'"]),
+        "unknown data set": (["--dataset", "digit"], ["digit", "Did you mean 'digits'"]),
+        "unknown scenario": (["--scenario", "dil"], ["dil", "til, cil"]),
+        "unknown profile": (["--profile", "smok"], ["smok", "Did you mean 'smoke'"]),
+        "unknown option": ([real, "lamda=0.1"], ["lamda", "Did you mean 'lam'"]),
+        "option of another method": (["--method", "naive", real, "lam=0.1"], ["naive has no option 'lam'"]),
+        "not a pair": ([real, "lam"], ["expected name=value"]),
+        "said twice": ([real, "lam=0.1", real, "lam=0.2"], ["given twice"]),
+        "negative lambda": ([real, "lam=-0.1"], ["lam=-0.1", "at least 0"]),
+        "lambda not a number": ([real, "lam=nan"], ["lam=nan", "at least 0"]),
+        "lambda in words": ([real, "lam=much"], ["lam=much", "a number"]),
+        "no epochs": ([real, "epochs=0"], ["epochs=0", "at least 1"]),
+        "half an epoch": ([real, "epochs=1.5"], ["epochs=1.5", "a whole number"]),
+        "batch of one": ([real, "batch_size=1"], ["batch_size=1", "at least 2"]),
+        "learning rate zero": ([real, "lr=0"], ["lr=0", "above 0"]),
+        "tasks that do not divide": ([real, "n_tasks=3"], ["n_tasks=3 does not divide the 10 classes", "1, 2, 5, 10"]),
+        "support larger than the task": ([real, "support_size=5000"], ["support_size=5000", "task 1"]),
+        "support smaller than the classes": ([real, "support_size=1"], ["support_size=1", "2 classes"]),
+        "memory too small": (["--scenario", "cil", real, "memory_size=5"], ["memory_size=5", "10 classes"]),
+        "unknown merging": ([real, "merging=offsett"], ["offsett", "Did you mean 'offset'"]),
+        "more images than there are": ([real, "train_per_class=9999"], ["train_per_class=9999", "images"]),
+        "unknown split": ([real, "eval_split=train"], ["train", "test, val"]),
+        "negative seed": (["--seed", "-1"], ["seed=-1"]),
+        "seed in words": (["--seed", "one"], ["seed=one", "a whole number"]),
+        "private norm in CIL": (["--scenario", "cil", real, "batch_norm=private"], ["only scenario til"]),
+        "an option of its own": ([real, "seed=3"], ["--seed"]),
+        "no such device": (["--device", "tpu"], ["tpu", "auto, cpu"]),
+        "unknown flag": (["--sed", "1"], ["--sed"]),
+    }
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("case", bad_inputs())
+def test_bad_input_is_one_line_and_writes_nothing(capsys, tmp_path, case):
+    arguments, words = bad_inputs()[case]
+    code, out, err = call(capsys, "run", "--store", tmp_path / "store", *arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith("cmlib: ") and err.count("\n") == 1 and "Traceback" not in err
+    assert all(word in err for word in words), err
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.faults
+def test_data_that_are_absent_or_damaged(capsys, tmp_path, damaged):
+    (tmp_path / "empty").mkdir()
+    code, _, err = call(capsys, "run", "--dataset", "cifar10", "--data-root", tmp_path / "empty", "--store", tmp_path / "store")
+    assert code == 2 and err.count("\n") == 1 and "--data-root" in err and "CMLIB_DATA" in err
+    code, _, err = call(capsys, "run", "--dataset", "cifar10", "--data-root", tmp_path / "none", "--store", tmp_path / "store")
+    assert code == 2 and err.count("\n") == 1 and "is no folder" in err
+    code, _, err = call(capsys, "run", "--dataset", "cifar10", "--data-root", damaged, "--store", tmp_path / "store")
+    assert code == 2 and err.count("\n") == 1 and ".parquet" in err
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.faults
+def test_a_store_that_cannot_be_written(capsys, tmp_path):
+    (tmp_path / "file").write_text("not a folder")
+    code, _, err = call(capsys, *QUICK, "--store", tmp_path / "file" / "store")
+    assert code == 2 and err.count("\n") == 1 and "cannot write to the store" in err
+
+
+@pytest.mark.faults
+def test_exit_code_of_the_process_and_no_traceback():
+    command = [sys.executable, "-m", "cmlib.cli", "run", "--set", "lam=-1"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1 and done.stdout == ""
+
+
+# -- interruptions --------------------------------------------------------------------------------------------------------
+
+MOMENTS = {  # the epoch in which a run of two epochs a task is interrupted, and what is said
+    1: "interrupted in the first epoch; nothing was kept, the same command begins anew",
+    2: "interrupted after task 1, epoch 1 of 2; the same command continues",
+    3: "interrupted after task 1, epoch 2 of 2; the same command continues",
+    6: "interrupted after task 3, epoch 1 of 2; the same command continues",
+}
+SMALL = [*QUICK, "--set", "backbone=convnet", "--set", "epochs=2", "--set", "train_per_class=4"]
+
+
+def interrupting(function, number, after):
+    """A function that is interrupted: the call of this number, when it is done or half done."""
+    calls = []
+
+    def half_done(*arguments, **named):
+        calls.append(1)
+        if len(calls) < after:
+            return function(*arguments, **named)
+        os.kill(os.getpid(), number)
+        time.sleep(10)
+        os._exit(99)  # the signal was ignored
+
+    return half_done
+
+
+def in_child(folder, arguments, prepare=lambda: None):
+    """Exit code, stdout and stderr of a command in a child process that has the default handlers, whoever started us."""
+
+    def body():
+        os.chdir(folder)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        sys.stdout, sys.stderr = ((folder / name).open("w", encoding="utf-8") for name in ("out", "err"))
+        prepare()
+        code = cli.main([str(argument) for argument in arguments])
+        sys.stdout.flush(), sys.stderr.flush()
+        os._exit(code)
+
+    child = multiprocessing.get_context("fork").Process(target=body)
+    child.start()
+    child.join(120)
+    return child.exitcode, (folder / "out").read_text(encoding="utf-8"), (folder / "err").read_text(encoding="utf-8")
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(
+    ("epoch", "number"), list(zip(MOMENTS, [signal.SIGINT, signal.SIGTERM] * 2, strict=True)), ids=lambda one: str(int(one))
+)
+def test_an_interrupted_run_says_where_it_stands_and_goes_on(tmp_path, epoch, number):
+    arguments = [*SMALL, "--store", tmp_path / "store", "--json"]
+
+    def prepare():
+        loop.train_epoch = interrupting(loop.train_epoch, number, epoch)
+
+    code, out, err = in_child(tmp_path, arguments, prepare)
+    assert (code, out, err) == (1, "", f"cmlib: {MOMENTS[epoch]}\n")
+    kept = [path.suffix for path in (tmp_path / "store").rglob("*") if path.is_file()]
+    assert kept == ([".ckpt"] if epoch > 1 else [])
+
+
+@pytest.mark.faults
+def test_the_same_command_after_an_interruption_ends_as_if_undisturbed(tmp_path, capsys):
+    def prepare():
+        loop.train_epoch = interrupting(loop.train_epoch, signal.SIGINT, 4)
+
+    in_child(tmp_path, [*SMALL, "--store", tmp_path / "cut"], prepare)
+    results = [json.loads(call(capsys, *SMALL, "--store", tmp_path / name, "--json")[1]) for name in ("cut", "whole")]
+    assert results[0]["R"] == results[1]["R"] and not list(tmp_path.rglob("*.ckpt"))
+
+
+INTERRUPTED = {  # where each of the other commands is interrupted, and what it says
+    "methods": (["methods"], "cmlib.cli", "chosen", "nothing was kept"),
+    "datasets": (["datasets"], "cmlib.datasets", "describe", "nothing was kept"),
+    "doctor": (["doctor", "--json"], "cmlib.engine", "run", "nothing was kept"),
+    "bench": (["bench", "ratios"], "cmlib.machine", "choose_device", "nothing was kept"),
+    "report": (["report", "--profile", "smoke"], "cmlib.reproduction.report", "Parallel", "what is finished is kept"),
+    "table": (["table", "1"], "cmlib.reproduction.grids", "load", "nothing was kept"),
+    "figure": (["figure", "1"], "cmlib.reproduction.figures", "draw", "begins anew"),
+    "claims": (["claims"], "cmlib.reproduction.claims", "judge", "nothing was kept"),
+    "errata": (["errata"], "cmlib.reproduction.errata", "measure", "nothing was kept"),
+    "sweep": (["sweep", "table1", "--profile", "smoke"], "cmlib.reproduction.sweep", "tidy", "what is finished is kept"),
+    "chapters": (["chapters", "--only", "1"], "cmlib.teaching.chapters", "_run_all", "what has ended is in"),
+    "publish": (["publish", "store", "--target", "."], "cmlib.reproduction.publish", "publish", "begins anew"),
+    "audit": (["audit"], "cmlib.teaching.traced", "audit", "nothing was kept"),
+    "export": (["export"], "cmlib.reproduction.export", "export", "nothing was kept"),
+}
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("name", INTERRUPTED)
+def test_every_command_says_that_it_was_interrupted(tmp_path, name):
+    arguments, module, function, words = INTERRUPTED[name]
+    place = importlib.import_module(module)
+
+    def prepare():
+        os.environ["CMLIB_STORE"] = str(tmp_path / "store")
+        setattr(place, function, interrupting(getattr(place, function), signal.SIGTERM if name == "sweep" else signal.SIGINT, 1))
+
+    code, out, err = in_child(tmp_path, arguments, prepare)
+    assert (code, out) == (1, "") and err.count("\n") == 1 and err.startswith("cmlib: interrupted; ") and words in err
+
+
+# -- one command line -----------------------------------------------------------------------------------------------------
+
+
+def commands():
+    """Every command of the command line, by name, hidden ones too."""
+    return typer.main.get_command(cli.app).commands
+
+
+def test_the_version(capsys):
+    assert call(capsys, "--version") == (0, f"cmlib {cm.__version__}\n", "")
+    assert metadata()["tool"]["setuptools"]["dynamic"]["version"]["attr"] == "cmlib.version.VERSION"
+    assert cm.__version__ == version.VERSION
+
+
+def metadata():
+    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def test_completion_of_commands_and_options(capsys, monkeypatch):
+    """What the shell asks for when the tabulator is pressed."""
+    for words, wanted in [("cmlib ", {"run", "sweep", "table"}), ("cmlib run --da", {"--dataset", "--data-root"})]:
+        monkeypatch.setenv("_CMLIB_COMPLETE", "complete_bash")
+        monkeypatch.setenv("COMP_WORDS", words)
+        monkeypatch.setenv("COMP_CWORD", str(len(words.split(" ")) - 1))
+        with pytest.raises(SystemExit) as ended:
+            cli.main([])
+        assert ended.value.code in (0, None) and wanted <= set(capsys.readouterr().out.split())
+    options = {text for param in typer.main.get_command(cli.app).params for text in param.opts}
+    assert {"--install-completion", "--show-completion", "--version"} <= options
+
+
+def test_every_option_and_argument_has_a_help_text():
+    silent = [(name, param.name) for name, one in commands().items() for param in one.params if not (param.help or "").strip()]
+    assert silent == [] and all((one.help or "").strip() for one in commands().values())
+
+
+@pytest.mark.parametrize("name", commands())
+def test_every_command_has_both_ways_to_ask_for_json(name):
+    options = {text: param for param in commands()[name].params for text in param.opts}
+    assert "json" in options["--format"].help and options["--json"].is_flag
+    assert "text" in options["--format"].help or name in ("figure", "export")
+
+
+JSON = {  # what is printed quickly, and a key of its object
+    "methods": ("methods",),
+    "datasets": ("datasets",),
+    "table 6": ("rows", "tau"),
+    "claims": ("claims",),
+    "errata": ("errata",),
+    "figure 1": ("rows", "alt"),
+    "export": ("rows",),
+    "sweep table6 --dry-run": ("lines",),
+    "doctor": ("lines",),
+}
+
+
+@pytest.mark.parametrize("line", JSON)
+def test_json_is_one_object_whichever_way_it_is_asked_for(capsys, tmp_path, monkeypatch, line):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CMLIB_STORE", str(store.committed().folder if line == "export" else tmp_path / "runs"))
+    monkeypatch.setattr(engine, "run", lambda *_, **__: Quick)
+    for words in (["--json"], ["--format", "json"]):
+        code, out, err = call(capsys, *line.split(), *words)
+        made = json.loads(out)
+        assert code == 0 and err == "" and out.count("\n") == 1 and set(JSON[line]) <= set(made)
+
+
+class Quick:
+    """As much of a run as `doctor` looks at."""
+
+    data, seconds_per_epoch = {"train_rows_used": 30}, [[1.0]]
+
+
+def test_seeds_are_a_list(capsys, tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(report, "digits_rows", lambda shelf, seeds, profile: asked.append(seeds) or [])
+    for text, seeds in [("0-2", [0, 1, 2]), ("0,3", [0, 3]), ("3", [3])]:
+        code, out, _ = call(capsys, "report", "--seeds", text, "--store", tmp_path, "--json")
+        assert code == 0 and asked.pop() == seeds and set(json.loads(out)) == {"digits", "cifar10"}
+
+
+def test_the_end_of_a_file_decides_what_export_writes(capsys, tmp_path):
+    folder = store.committed().folder
+    for name, first in [("runs.csv", b"id,dataset"), ("runs.parquet", b"PAR1"), ("runs.json", b'{"rows": [{"id"')]:
+        code, out, _ = call(capsys, "export", "--store", folder, "--out", tmp_path / name)
+        assert code == 0 and "rows" in out and (tmp_path / name).read_bytes().startswith(first)
+    assert json.loads(call(capsys, "export", "--store", folder, "--json")[1]) == json.loads((tmp_path / "runs.json").read_text())
+
+
+# -- the console ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252", "utf-8"])
+def test_any_console_can_show_a_table(monkeypatch, tmp_path, encoding):
+    """`±` and `→` are escaped as JSON does where they cannot be shown, so that an object stays one."""
+    monkeypatch.setenv("CMLIB_STORE", str(tmp_path))
+    for words in (["report", "--profile", "smoke", "--store", tmp_path], ["claims", "--json"], ["table", "1", "--format", "x→"]):
+        out, err = (io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="strict") for _ in range(2))
+        monkeypatch.setattr(sys, "stdout", out)
+        monkeypatch.setattr(sys, "stderr", err)
+        monkeypatch.setattr(report, "digits_rows", lambda *_: [])
+        code = cli.main([str(word) for word in words])
+        out.flush(), err.flush()
+        text = [stream.buffer.getvalue().decode(encoding) for stream in (out, err)]
+        if words[0] == "claims":
+            assert code == 0 and json.loads(text[0])["claims"]
+        elif words[0] == "report":
+            assert code == 0 and ("92.72 \\u00b1 1.33" if encoding == "ascii" else "92.72 ± 1.33") in text[0]
+        else:
+            assert code == 2 and ("x→" if encoding == "utf-8" else "x\\u2192") in text[1]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+def test_a_full_disk_under_the_output_is_one_line(monkeypatch, capsys):
+    with open("/dev/full", "w") as full:
+        kept = os.dup(full.fileno())
+        monkeypatch.setattr(sys, "stdout", full)
+        code = cli.main(["methods", "--json"])
+        os.close(kept)
+    assert code == 2 and capsys.readouterr().err == "cmlib: cannot write the output: No space left on device\n"
