@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 from typing import TYPE_CHECKING, Any
 
 from cmlib.errors import CmlibError, DataError, OptionError, StoreError
@@ -31,12 +31,7 @@ if TYPE_CHECKING:
 
 __version__ = VERSION
 
-_HOME = {  # module -> the names that it gives; a module without names is itself one
-    "cmlib.centroids": (),
-    "cmlib.datasets": (),
-    "cmlib.metrics": (),
-    "cmlib.plots": (),
-    "cmlib.projectors": (),
+_HOME = {  # module -> the names that it gives; a module without names is one itself, as are all that lie in cmlib
     "cmlib.reproduction.paper": (),
     "cmlib.teaching.checks": (),
     "cmlib.engine": ("load_or_run", "run", "train"),
@@ -52,16 +47,15 @@ _HOME = {  # module -> the names that it gives; a module without names is itself
 
 
 def __getattr__(name: str) -> Any:
-    """A name of the package, from the module that gives it."""
+    """A name of the package, from the module that gives it; or a module."""
     for home, names in _HOME.items():
         if name in names:
-            found = getattr(importlib.import_module(home), name)
-        elif not names and name == home.rpartition(".")[2]:
-            found = importlib.import_module(home)
-        else:
-            continue
-        globals()[name] = found
-        return found
+            globals()[name] = found = getattr(importlib.import_module(home), name)
+            return found
+        if not names and name == home.rpartition(".")[2]:
+            return importlib.import_module(home)
+    if importlib.util.find_spec(f"cmlib.{name}"):
+        return importlib.import_module(f"cmlib.{name}")
     raise AttributeError(f"module 'cmlib' has no attribute '{name}'")
 
 
