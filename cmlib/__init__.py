@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 __version__ = VERSION
 
-_HOME = {  # module -> the names that it gives; a module without names is one itself, as are all that lie in cmlib
-    "cmlib.reproduction.paper": (),
-    "cmlib.teaching.checks": (),
+_HOME = {  # module or package -> the names that it gives
+    "cmlib.reproduction": ("paper",),
+    "cmlib.teaching": ("checks",),
     "cmlib.engine": ("load_or_run", "run", "train"),
     "cmlib.experiment": ("Experiment", "fresh"),
     "cmlib.methods": ("METHODS", "Method", "Option", "register"),
@@ -50,10 +50,8 @@ def __getattr__(name: str) -> Any:
     """A name of the package, from the module that gives it; or a module."""
     for home, names in _HOME.items():
         if name in names:
-            globals()[name] = found = getattr(importlib.import_module(home), name)
+            globals()[name] = found = getattr(__import__(home, fromlist=[name]), name)  # from home import name
             return found
-        if not names and name == home.rpartition(".")[2]:
-            return importlib.import_module(home)
     if importlib.util.find_spec(f"cmlib.{name}"):
         return importlib.import_module(f"cmlib.{name}")
     raise AttributeError(f"module 'cmlib' has no attribute '{name}'")
