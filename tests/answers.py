@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+import cmlib as cm
+
 
 def said(capsys: pytest.CaptureFixture[str], check: Callable[[Any], None], answer: Any) -> str:
     """The one line that a check prints about an answer."""
@@ -14,6 +16,11 @@ def said(capsys: pytest.CaptureFixture[str], check: Callable[[Any], None], answe
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 1
     return lines[0]
+
+
+def line_of(capsys: pytest.CaptureFixture[str], exercise: str, answer: Any) -> str:
+    """The one line about an answer to an exercise, as "09_2"."""
+    return said(capsys, getattr(cm.checks, f"ch{exercise}"), answer)
 
 
 def not_written(*_: Any) -> Any:

@@ -7,25 +7,15 @@ from typing import Any
 
 import pytest
 import torch
-
-import cmlib as cm
+from answers import line_of, not_written
 
 Answer = Callable[..., Any]
 
 
-def said(capsys: pytest.CaptureFixture[str], exercise: str, answer: Any) -> str:
-    getattr(cm.checks, f"ch{exercise}")(answer)
-    return capsys.readouterr().out.strip()
-
-
-def not_written(*_: Any) -> Any:
-    raise NotImplementedError
-
-
 @pytest.mark.parametrize("k", [1, 2, 3])
 def test_a_stub_is_not_started(capsys: pytest.CaptureFixture[str], k: int) -> None:
-    assert said(capsys, f"09_{k}", not_written) == f"9.{k}: not started"
-    assert said(capsys, f"09_{k}", None) == f"9.{k}: not started"
+    assert line_of(capsys, f"09_{k}", not_written) == f"9.{k}: not started"
+    assert line_of(capsys, f"09_{k}", None) == f"9.{k}: not started"
 
 
 def by_hand(N: int, k: int, E: int, pixels: int, M: int) -> int:
@@ -48,10 +38,10 @@ def shared_out(weight: Any, r: int) -> Any:
 
 def test_right_answers(capsys: pytest.CaptureFixture[str]) -> None:
     for right in ([4, 8, 18], (4, 8, 18), torch.tensor([4, 8, 18])):
-        assert said(capsys, "09_1", lambda right=right: right) == "OK 9.1 (10 tests)"
-    assert said(capsys, "09_2", by_hand).startswith("OK 9.2 (")
+        assert line_of(capsys, "09_1", lambda right=right: right) == "OK 9.1 (10 tests)"
+    assert line_of(capsys, "09_2", by_hand).startswith("OK 9.2 (")
     for right in (factors, shared_out):
-        assert said(capsys, "09_3", right).startswith("OK 9.3 (")
+        assert line_of(capsys, "09_3", right).startswith("OK 9.3 (")
 
 
 def wrong_list(values: Any) -> Answer:

@@ -7,21 +7,14 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
-from answers import not_written
+from answers import line_of, not_written
 from torch import nn
-
-import cmlib as cm
-
-
-def said(capsys: pytest.CaptureFixture[str], exercise: str, answer: Any) -> str:
-    getattr(cm.checks, f"ch{exercise}")(answer)
-    return capsys.readouterr().out.strip()
 
 
 @pytest.mark.parametrize("k", [1, 2, 3])
 def test_a_stub_is_not_started(capsys: pytest.CaptureFixture[str], k: int) -> None:
-    assert said(capsys, f"11_{k}", not_written) == f"11.{k}: not started"
-    assert said(capsys, f"11_{k}", None) == f"11.{k}: not started"
+    assert line_of(capsys, f"11_{k}", not_written) == f"11.{k}: not started"
+    assert line_of(capsys, f"11_{k}", None) == f"11.{k}: not started"
 
 
 KEEPS = [True, True, False, True, True, False]
@@ -84,11 +77,11 @@ class Transposed(LowRank):
 
 def test_right_answers(capsys: pytest.CaptureFixture[str]) -> None:
     for right in (KEEPS, tuple(KEEPS), [1, 1, 0, 1, 1, 0], torch.tensor(KEEPS)):
-        assert said(capsys, "11_1", lambda right=right: right) == "OK 11.1 (10 tests)"
+        assert line_of(capsys, "11_1", lambda right=right: right) == "OK 11.1 (10 tests)"
     for fine in (fold, fold_into_new_layers):
-        assert said(capsys, "11_2", fine).startswith("OK 11.2 (")
+        assert line_of(capsys, "11_2", fine).startswith("OK 11.2 (")
     for made in (LowRank, AsLayers, Transposed):
-        assert said(capsys, "11_3", made).startswith("OK 11.3 (")
+        assert line_of(capsys, "11_3", made).startswith("OK 11.3 (")
 
 
 def changed(k: int) -> list[bool]:

@@ -9,17 +9,11 @@ from typing import Any
 
 import pytest
 import torch
-from answers import not_written
+from answers import line_of, not_written
 
-import cmlib as cm
 from cmlib.centroids import class_centroids
 from cmlib.methods.cm_readings import Readings
 from cmlib.teaching.checks.chapter12 import chance_of_missing
-
-
-def said(capsys: pytest.CaptureFixture[str], exercise: str, answer: Any) -> str:
-    getattr(cm.checks, f"ch{exercise}")(answer)
-    return capsys.readouterr().out.strip()
 
 
 class Stub(Readings):
@@ -28,8 +22,8 @@ class Stub(Readings):
 
 @pytest.mark.parametrize(("k", "stub"), [(1, not_written), (2, not_written), (3, Stub)])
 def test_a_stub_is_not_started(capsys: pytest.CaptureFixture[str], k: int, stub: Any) -> None:
-    assert said(capsys, f"12_{k}", stub) == f"12.{k}: not started"
-    assert said(capsys, f"12_{k}", None) == f"12.{k}: not started"
+    assert line_of(capsys, f"12_{k}", stub) == f"12.{k}: not started"
+    assert line_of(capsys, f"12_{k}", None) == f"12.{k}: not started"
 
 
 @pytest.mark.parametrize(("counts", "size"), [((3, 3), 2), ((1, 3), 2), ((2, 3, 2), 3), ((4, 1, 2), 2), ((2, 2, 2, 1), 4)])
@@ -84,10 +78,10 @@ class AlsoInTraining(whole()):  # type: ignore[misc]
 
 def test_right_answers(capsys: pytest.CaptureFixture[str]) -> None:
     for right in ([4, 25, 100], (4, 25, 100), torch.tensor([4, 25, 100])):
-        assert said(capsys, "12_1", lambda right=right: right) == "OK 12.1 (10 tests)"
+        assert line_of(capsys, "12_1", lambda right=right: right) == "OK 12.1 (10 tests)"
     for fine in (chance_of_missing, by_classes, lambda counts, S: round(by_classes(counts, S), 5)):
-        assert said(capsys, "12_2", fine).startswith("OK 12.2 (")
-    assert said(capsys, "12_3", whole()).startswith("OK 12.3 (")
+        assert line_of(capsys, "12_2", fine).startswith("OK 12.2 (")
+    assert line_of(capsys, "12_3", whole()).startswith("OK 12.3 (")
 
 
 def product(counts: list[int], S: int) -> float:

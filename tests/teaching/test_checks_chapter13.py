@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from answers import line_of, not_written
 from torch import Tensor
 
 import cmlib as cm
@@ -14,19 +15,10 @@ import cmlib as cm
 Answer = Callable[..., Any]
 
 
-def said(capsys: pytest.CaptureFixture[str], exercise: str, answer: Any) -> str:
-    getattr(cm.checks, f"ch{exercise}")(answer)
-    return capsys.readouterr().out.strip()
-
-
-def not_written(*_: Any) -> Any:
-    raise NotImplementedError
-
-
 @pytest.mark.parametrize("k", [1, 2, 3])
 def test_a_stub_is_not_started(capsys: pytest.CaptureFixture[str], k: int) -> None:
-    assert said(capsys, f"13_{k}", not_written) == f"13.{k}: not started"
-    assert said(capsys, f"13_{k}", None) == f"13.{k}: not started"
+    assert line_of(capsys, f"13_{k}", not_written) == f"13.{k}: not started"
+    assert line_of(capsys, f"13_{k}", None) == f"13.{k}: not started"
 
 
 def rest(past: Tensor, goal: Tensor, k: float, lam: float) -> Tensor:
@@ -62,11 +54,11 @@ def unsafe(past: Tensor, current: Tensor, delta: float) -> Tensor:
 
 def test_right_answers(capsys: pytest.CaptureFixture[str]) -> None:
     for values in ([98.12, 98.04, -12.5], (98.12, 98.04, -12.50), torch.tensor([98.12, 98.04, -12.5])):
-        assert said(capsys, "13_1", giving(values)).startswith("OK 13.1 (")
+        assert line_of(capsys, "13_1", giving(values)).startswith("OK 13.1 (")
     for place in (rest, descended):
-        assert said(capsys, "13_2", place).startswith("OK 13.2 (")
+        assert line_of(capsys, "13_2", place).startswith("OK 13.2 (")
     for drift in (soft, by_torch):
-        assert said(capsys, "13_3", drift).startswith("OK 13.3 (")
+        assert line_of(capsys, "13_3", drift).startswith("OK 13.3 (")
 
 
 def giving(values: Any) -> Answer:

@@ -8,26 +8,16 @@ from typing import Any
 
 import pytest
 import torch
-
-import cmlib as cm
+from answers import line_of, not_written
 
 Answer = Callable[..., Any]
 NAMES = [True, True, False, False, True, False, False, True]
 
 
-def said(capsys: pytest.CaptureFixture[str], exercise: str, answer: Any) -> str:
-    getattr(cm.checks, f"ch{exercise}")(answer)
-    return capsys.readouterr().out.strip()
-
-
-def not_written(*_: Any) -> Any:
-    raise NotImplementedError
-
-
 @pytest.mark.parametrize("k", [1, 2, 3])
 def test_a_stub_is_not_started(capsys: pytest.CaptureFixture[str], k: int) -> None:
-    assert said(capsys, f"15_{k}", not_written) == f"15.{k}: not started"
-    assert said(capsys, f"15_{k}", None) == f"15.{k}: not started"
+    assert line_of(capsys, f"15_{k}", not_written) == f"15.{k}: not started"
+    assert line_of(capsys, f"15_{k}", None) == f"15.{k}: not started"
 
 
 def impossible(R: Any, images: Any, near: float = 1e-6, low: float = 0, high: float = 100, column: bool = True) -> Any:
@@ -84,10 +74,10 @@ def swallows(make: Any, batches: Any, epochs: int, path: Any) -> Any:
 
 def test_right_answers(capsys: pytest.CaptureFixture[str]) -> None:
     for names in (NAMES, tuple(NAMES)):
-        assert said(capsys, "15_1", lambda names=names: names) == "OK 15.1 (17 tests)"
+        assert line_of(capsys, "15_1", lambda names=names: names) == "OK 15.1 (17 tests)"
     for right in (impossible, lambda R, n: [list(cell) for cell in impossible(R, n)]):
-        assert said(capsys, "15_2", right).startswith("OK 15.2 (")
-    assert said(capsys, "15_3", train).startswith("OK 15.3 (")
+        assert line_of(capsys, "15_2", right).startswith("OK 15.2 (")
+    assert line_of(capsys, "15_3", train).startswith("OK 15.3 (")
 
 
 def but(k: int, value: Any) -> Answer:

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from answers import not_written
-from answers import said as line_of
+from answers import line_of, not_written
 from chapter16 import cosine_cm
 
 import cmlib as cm
@@ -20,14 +19,10 @@ from cmlib.methods.cope import class_means
 CosineCM = cosine_cm()
 
 
-def said(capsys: pytest.CaptureFixture[str], exercise: str, answer: Any) -> str:
-    return line_of(capsys, getattr(cm.checks, f"ch{exercise}"), answer)
-
-
 @pytest.mark.parametrize("k", [1, 2])
 def test_a_stub_is_not_started(capsys: pytest.CaptureFixture[str], k: int) -> None:
-    assert said(capsys, f"16_{k}", not_written) == f"16.{k}: not started"
-    assert said(capsys, f"16_{k}", None) == f"16.{k}: not started"
+    assert line_of(capsys, f"16_{k}", not_written) == f"16.{k}: not started"
+    assert line_of(capsys, f"16_{k}", None) == f"16.{k}: not started"
 
 
 def scale_for(p: float, K: int) -> float:
@@ -129,8 +124,8 @@ SLIPS = {
 
 def test_right_answers(capsys: pytest.CaptureFixture[str]) -> None:
     for right in (scale_for, lambda p, K: round(scale_for(p, K), 2), lambda p, K: torch.tensor(scale_for(p, K))):
-        assert said(capsys, "16_1", right).startswith("OK 16.1 (")
-    assert said(capsys, "16_2", unsaved).startswith("OK 16.2 (")
+        assert line_of(capsys, "16_1", right).startswith("OK 16.1 (")
+    assert line_of(capsys, "16_2", unsaved).startswith("OK 16.2 (")
 
 
 WRONG: dict[str, list[tuple[Callable[..., Any], str]]] = {
@@ -167,10 +162,10 @@ HINTS = {"16_1": "Hint: p = exp(s)", "16_2": "Hint: collect untyped_storage()", 
 
 def test_a_method_that_is_not_written(capsys: pytest.CaptureFixture[str]) -> None:
     stub = type("Stub", (following(CosineCM),), {"loss": not_written})
-    assert said(capsys, "16_3", stub) == "16.3: not started"
-    assert said(capsys, "16_3", None) == "16.3: not started"
+    assert line_of(capsys, "16_3", stub) == "16.3: not started"
+    assert line_of(capsys, "16_3", None) == "16.3: not started"
 
 
 def test_a_method_that_follows(capsys: pytest.CaptureFixture[str]) -> None:
-    line = said(capsys, "16_3", following(CosineCM))
+    line = line_of(capsys, "16_3", following(CosineCM))
     assert line.startswith("OK 16.3 (") and int(line.split("(")[1].split()[0]) > 20

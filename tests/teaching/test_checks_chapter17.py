@@ -8,25 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from answers import line_of, not_written
 
 import cmlib as cm
 
 Answer = Callable[..., Any]
 
 
-def said(capsys: pytest.CaptureFixture[str], exercise: str, answer: Any) -> str:
-    getattr(cm.checks, f"ch{exercise}")(answer)
-    return capsys.readouterr().out.strip()
-
-
-def not_written(*_: Any) -> Any:
-    raise NotImplementedError
-
-
 @pytest.mark.parametrize("k", [1, 2])
 def test_a_stub_is_not_started(capsys: pytest.CaptureFixture[str], k: int) -> None:
-    assert said(capsys, f"17_{k}", not_written) == f"17.{k}: not started"
-    assert said(capsys, f"17_{k}", None) == f"17.{k}: not started"
+    assert line_of(capsys, f"17_{k}", not_written) == f"17.{k}: not started"
+    assert line_of(capsys, f"17_{k}", None) == f"17.{k}: not started"
 
 
 def deal(y: Any, order: Any, sizes: Any, start: int | None = None, flip: bool = False, old: bool = False) -> Any:
@@ -79,11 +71,11 @@ def test_right_answers(capsys: pytest.CaptureFixture[str]) -> None:
         lambda row, counts: round(np.average(row, weights=counts), 1),
     ]
     for right in weighted:
-        assert said(capsys, "17_1", right).startswith("OK 17.1 (")
-    assert said(capsys, "17_2", deal).startswith("OK 17.2 (")
-    assert said(capsys, "17_2", lambda *a: tuple(list(pair) for pair in deal(*a))).startswith("OK 17.2 (")
-    assert said(capsys, "17_3", NearestMean).startswith("OK 17.3 (")
-    assert said(capsys, "17_3", NotBegun) == "17.3: not started"
+        assert line_of(capsys, "17_1", right).startswith("OK 17.1 (")
+    assert line_of(capsys, "17_2", deal).startswith("OK 17.2 (")
+    assert line_of(capsys, "17_2", lambda *a: tuple(list(pair) for pair in deal(*a))).startswith("OK 17.2 (")
+    assert line_of(capsys, "17_3", NearestMean).startswith("OK 17.3 (")
+    assert line_of(capsys, "17_3", NotBegun) == "17.3: not started"
 
 
 WRONG: dict[str, list[tuple[Any, str]]] = {

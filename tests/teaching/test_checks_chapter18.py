@@ -7,14 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from answers import not_written
-from answers import said as line_of
-
-import cmlib as cm
-
-
-def said(capsys: pytest.CaptureFixture[str], exercise: str, answer: Any) -> str:
-    return line_of(capsys, getattr(cm.checks, f"ch{exercise}"), answer)
+from answers import line_of, not_written
 
 
 class NotWritten:
@@ -24,8 +17,8 @@ class NotWritten:
 
 @pytest.mark.parametrize(("k", "stub"), [(1, not_written), (2, not_written), (3, NotWritten)])
 def test_a_stub_is_not_started(capsys: pytest.CaptureFixture[str], k: int, stub: Any) -> None:
-    assert said(capsys, f"18_{k}", stub) == f"18.{k}: not started"
-    assert said(capsys, f"18_{k}", None) == f"18.{k}: not started"
+    assert line_of(capsys, f"18_{k}", stub) == f"18.{k}: not started"
+    assert line_of(capsys, f"18_{k}", None) == f"18.{k}: not started"
 
 
 def steps(n: int, B: int, t: int) -> int:
@@ -66,11 +59,11 @@ def plugin(
 
 def test_right_answers(capsys: pytest.CaptureFixture[str]) -> None:
     for right in (steps, lambda n, B, t: float(steps(n, B, t))):
-        assert said(capsys, "18_1", right).startswith("OK 18.1 (")
+        assert line_of(capsys, "18_1", right).startswith("OK 18.1 (")
     for answer in (with_task_labels, lambda y, order, k: [one.int() for one in with_task_labels(y, order, k)]):
-        assert said(capsys, "18_2", answer).startswith("OK 18.2 (")
+        assert line_of(capsys, "18_2", answer).startswith("OK 18.2 (")
     for one in (plugin(), plugin()()):
-        assert said(capsys, "18_3", one).startswith("OK 18.3 (")
+        assert line_of(capsys, "18_3", one).startswith("OK 18.3 (")
 
 
 def spoiled(y: Any, order: list[int], k: int) -> Any:
