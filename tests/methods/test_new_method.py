@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -66,6 +67,13 @@ content = json.loads(golden.GOLDEN.read_text())
 content["losses"]["echo-cil-revision1"] = golden.five_losses("echo-cil-revision1")
 golden.GOLDEN.write_text(json.dumps(content, indent=1))
 """
+COMMANDS = """\
+import json, sys
+from cmlib import cli
+for line in json.loads(sys.argv[1]):
+    code = cli.main(line.split())
+    print(f"--- {code}", flush=True)
+"""
 FILES = (
     "golden",
     "methods",
@@ -100,7 +108,6 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     registry.write_text(
         text.replace("cumulative, emr,", "cumulative, echo, emr,").replace('    "emr",', '    "echo",\n    "emr",')
     )
-    assert python(folder, "-c", GOLDEN).returncode == 0
     return folder
 
 
@@ -112,6 +119,7 @@ def python(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_tests_of_methods_take_it_in_and_pass(copy: Path) -> None:
     files = [str(path.relative_to(copy)) for name in FILES for path in (copy / "tests").rglob(f"test_{name}.py")]
+    assert python(copy, "-c", GOLDEN).returncode == 0
     marks = "not slow and not browser and not faults and not site"
     done = python(copy, "-m", "pytest", "-q", "-rN", *files, "-m", marks, "-k", f"echo or {WHOLE}", "-p", "no:cacheprovider")
     assert done.returncode == 0, done.stdout[-4000:]
@@ -120,12 +128,15 @@ def test_the_tests_of_methods_take_it_in_and_pass(copy: Path) -> None:
 
 
 def test_it_is_in_the_list_and_in_table_1(copy: Path) -> None:
-    said = python(copy, "-m", "cmlib.cli", "methods").stdout
-    assert "echo        cil       rehearsal with a counter [a test]" in said
-    command = ("run", "--method", "echo", "--scenario", "cil", "--profile", "smoke")
-    assert python(copy, "-m", "cmlib.cli", *command).returncode == 0
-    said = python(copy, "-m", "cmlib.cli", "table", "1", "--profile", "smoke").stdout
-    lines = [line for line in said.splitlines() if line.split()[:3] == ["digits", "CIL", "Echo"]]
-    assert len(lines) == 3 and not any("not run yet" in line for line in lines)
-    done = python(copy, "-m", "cmlib.cli", "audit", "--store", "runs", "--book", "runs")
-    assert done.returncode == 0, done.stdout
+    lines = (
+        "methods",
+        "run --method echo --scenario cil --profile smoke",
+        "table 1 --profile smoke",
+        "audit --store runs --book runs",
+    )
+    done = python(copy, "-c", COMMANDS, json.dumps(lines))
+    listed, _, table, _, rest = done.stdout.split("--- 0\n")
+    assert not rest and done.returncode == 0, done.stdout + done.stderr
+    assert "echo        cil       rehearsal with a counter [a test]" in listed
+    rows = [row for row in table.splitlines() if row.split()[:3] == ["digits", "CIL", "Echo"]]
+    assert len(rows) == 3 and not any("not run yet" in row for row in rows)
