@@ -9,16 +9,9 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from answers import line_of
 
 from cmlib.teaching import checks
-
-
-def said(check: Callable[[Any], None], answer: Any, capsys: pytest.CaptureFixture[str]) -> str:
-    """The one line a check prints."""
-    check(answer)
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 1
-    return lines[0]
 
 
 def always(answer: Any) -> Callable[[], Any]:
@@ -35,8 +28,8 @@ def test_unknown_exercise() -> None:
 
 
 def test_swapped_right(capsys: pytest.CaptureFixture[str]) -> None:
-    assert said(checks.ch01_1, lambda: ([0, 100], 100, 0), capsys) == "OK 1.1 (5 tests)"
-    assert said(checks.ch01_1, lambda: (np.array([0.0, 97.2]), 97.2, 0.0), capsys) == "OK 1.1 (5 tests)"
+    assert line_of(capsys, "01_1", lambda: ([0, 100], 100, 0)) == "OK 1.1 (5 tests)"
+    assert line_of(capsys, "01_1", lambda: (np.array([0.0, 97.2]), 97.2, 0.0)) == "OK 1.1 (5 tests)"
 
 
 WRONG_ORDERS = [
@@ -59,10 +52,10 @@ def right(z: Any, y: Any) -> Any:
 
 
 def test_push_right(capsys: pytest.CaptureFixture[str]) -> None:
-    assert said(checks.ch01_2, right, capsys) == "OK 1.2 (13 tests)"
-    assert said(checks.ch01_2, lambda z, y: right(z.double(), y), capsys) == "OK 1.2 (13 tests)"
+    assert line_of(capsys, "01_2", right) == "OK 1.2 (13 tests)"
+    assert line_of(capsys, "01_2", lambda z, y: right(z.double(), y)) == "OK 1.2 (13 tests)"
     rounded = lambda z, y: (right(z, y) * 10000).round() / 10000  # noqa: E731
-    assert said(checks.ch01_2, rounded, capsys).startswith("OK 1.2")
+    assert line_of(capsys, "01_2", rounded).startswith("OK 1.2")
 
 
 def in_place(z: Any, y: Any) -> Any:
@@ -119,9 +112,9 @@ def on_task(change: Callable[[Any, Any], Any], k: int = 1) -> Callable[..., Any]
 
 
 def test_memory_right(capsys: pytest.CaptureFixture[str]) -> None:
-    assert said(checks.ch01_3, memory, capsys) == "OK 1.3 (57 tests)"
+    assert line_of(capsys, "01_3", memory) == "OK 1.3 (57 tests)"
     turned = on_task(lambda x, y: (x.flip(0), y.flip(0)))
-    assert said(checks.ch01_3, turned, capsys) == "OK 1.3 (57 tests)"
+    assert line_of(capsys, "01_3", turned) == "OK 1.3 (57 tests)"
 
 
 WRONG_MEMORIES: list[tuple[Callable[..., Any], str]] = [

@@ -8,16 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from answers import line_of
 from torch import Tensor
 
 from cmlib.centroids import safe_norm
-from cmlib.teaching import checks
 from cmlib.teaching.checks import chapter04
-
-
-def said(capsys: pytest.CaptureFixture[str], check: str, answer: Any) -> str:
-    assert getattr(checks, check)(answer) is None
-    return capsys.readouterr().out.strip()
 
 
 def by_index(e: Tensor, y: Tensor, classes: int) -> Tensor:
@@ -47,7 +42,7 @@ def answers(past: Tensor, current: Tensor, kept: Tensor) -> Tensor:
     ],
 )
 def test_4_1_accepts_the_probability(capsys: pytest.CaptureFixture[str], answer: Any, tests: int) -> None:
-    assert said(capsys, "ch04_1", answer) == f"OK 4.1 ({tests} tests)"
+    assert line_of(capsys, "04_1", answer) == f"OK 4.1 ({tests} tests)"
 
 
 def always(answer: Any) -> Callable[[], Any]:
@@ -67,7 +62,7 @@ WRONG_NUMBERS = [
 
 @pytest.mark.parametrize("answer", [by_index, by_loop])
 def test_4_2_accepts_two_ways_to_write_it(capsys: pytest.CaptureFixture[str], answer: Any) -> None:
-    assert said(capsys, "ch04_2", answer) == "OK 4.2 (26 tests)"
+    assert line_of(capsys, "04_2", answer) == "OK 4.2 (26 tests)"
 
 
 WRONG_CENTROIDS: list[tuple[Callable[..., Any], str]] = [
@@ -83,7 +78,7 @@ WRONG_CENTROIDS: list[tuple[Callable[..., Any], str]] = [
 
 
 def test_4_3_accepts_the_squared_change_of_the_logits(capsys: pytest.CaptureFixture[str]) -> None:
-    assert said(capsys, "ch04_3", answers) == "OK 4.3 (44 tests)"
+    assert line_of(capsys, "04_3", answers) == "OK 4.3 (44 tests)"
 
 
 def comparing(change: Callable[[Tensor], Tensor]) -> Callable[..., Any]:

@@ -7,22 +7,17 @@ from typing import Any
 
 import pytest
 import torch
+from answers import line_of
 
 import cmlib as cm
 from cmlib.projectors import merge, merge_centroids, merged_log_probabilities
-
-
-def said(capsys: pytest.CaptureFixture[str], check: Callable[[Any], None], answer: Any) -> str:
-    check(answer)
-    return capsys.readouterr().out.strip()
-
 
 # -- 5.1 --------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("right", [[25, 12, 8, 6, 5], (25, 12, 8, 6, 5), torch.tensor([25, 12, 8, 6, 5])])
 def test_shares_of_a_memory_of_50(capsys: pytest.CaptureFixture[str], right: Any) -> None:
-    assert said(capsys, cm.checks.ch05_1, lambda: right) == "OK 5.1 (10 tests)"
+    assert line_of(capsys, "05_1", lambda: right) == "OK 5.1 (10 tests)"
 
 
 def always(answer: Any) -> Callable[[], Any]:
@@ -48,9 +43,9 @@ def test_prediction_by_distance(capsys: pytest.CaptureFixture[str]) -> None:
     def by_distance(embeddings: Any, centroids: Any, projectors: Any) -> torch.Tensor:
         return torch.cdist(merge(embeddings, projectors), merge_centroids(centroids, projectors)).argmin(1)
 
-    assert said(capsys, cm.checks.ch05_2, by_distance) == "OK 5.2 (21 tests)"
+    assert line_of(capsys, "05_2", by_distance) == "OK 5.2 (21 tests)"
     by_probability = lambda *given: merged_log_probabilities(*given).argmax(1)  # noqa: E731
-    assert said(capsys, cm.checks.ch05_2, by_probability) == "OK 5.2 (21 tests)"
+    assert line_of(capsys, "05_2", by_probability) == "OK 5.2 (21 tests)"
 
 
 WRONG_PREDICTIONS = {
@@ -96,7 +91,7 @@ ONE_FOR_ALL = torch.nn.Parameter(torch.randn(6))
 
 def test_a_projector_that_cannot_look(capsys: pytest.CaptureFixture[str]) -> None:
     for right in (offset(), offset(parameter(lambda size: 0.1 * torch.randn(size))), cm.projectors.Offset):
-        assert said(capsys, cm.checks.ch05_3, right) == "OK 5.3 (13 tests)"
+        assert line_of(capsys, "05_3", right) == "OK 5.3 (13 tests)"
 
 
 WRONG_OFFSETS: list[tuple[Any, str]] = [

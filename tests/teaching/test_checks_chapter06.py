@@ -8,16 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from answers import not_written
+from answers import line_of, not_written
 
 import cmlib as cm
 from cmlib.plots.drift import drift_by_class, shift_by_class
 from cmlib.teaching.checks import chapter06
-
-
-def said(capsys: pytest.CaptureFixture[str], number: int, answer: Any) -> str:
-    getattr(cm.checks, f"ch06_{number}")(answer)
-    return capsys.readouterr().out.strip()
 
 
 def steps_of_classes(first: Any, now: Any, labels: Any) -> Any:
@@ -116,20 +111,20 @@ RIGHT = {
 
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_a_stub_is_not_started(capsys: pytest.CaptureFixture[str], number: int) -> None:
-    assert said(capsys, number, not_written) == f"6.{number}: not started"
-    assert said(capsys, number, None) == f"6.{number}: not started"
+    assert line_of(capsys, f"06_{number}", not_written) == f"6.{number}: not started"
+    assert line_of(capsys, f"06_{number}", None) == f"6.{number}: not started"
 
 
 @pytest.mark.parametrize(("number", "answer"), [(number, answer) for number, ones in RIGHT.items() for answer in ones])
 def test_right_answers_pass(capsys: pytest.CaptureFixture[str], number: int, answer: Any) -> None:
-    line = said(capsys, number, answer)
+    line = line_of(capsys, f"06_{number}", answer)
     assert line.startswith(f"OK 6.{number} (") and int(line.split("(")[1].split()[0]) >= 6
 
 
 def test_tensors_and_lists_are_numbers_too(capsys: pytest.CaptureFixture[str]) -> None:
     as_tensor = lambda a, b, y: torch.stack([torch.as_tensor(step).norm() for step in steps_of_classes(a, b, y)])  # noqa: E731
-    assert said(capsys, 2, as_tensor).startswith("OK 6.2")
-    assert said(capsys, 2, lambda a, b, y: shift_by_class(a, b, y).tolist()).startswith("OK 6.2")
+    assert line_of(capsys, "06_2", as_tensor).startswith("OK 6.2")
+    assert line_of(capsys, "06_2", lambda a, b, y: shift_by_class(a, b, y).tolist()).startswith("OK 6.2")
 
 
 def test_the_toy_of_6_1_is_the_chapters() -> None:
