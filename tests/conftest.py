@@ -51,8 +51,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    if "torch" in sys.modules:
-        sys.modules["torch"].set_num_threads(int(THREADS))
+    _set_threads()
+
+
+def _set_threads() -> None:
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.get_num_threads() != int(THREADS):
+        torch.set_num_threads(int(THREADS))
+
+
+@pytest.fixture(autouse=True)
+def known_threads() -> Iterator[None]:
+    """A test that changes torch's threads, as the first cell of a chapter does, changes them for itself alone."""
+    yield
+    _set_threads()
 
 
 @pytest.fixture(autouse=True)
