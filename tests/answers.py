@@ -10,9 +10,9 @@ import pytest
 import cmlib as cm
 
 
-def said(capsys: pytest.CaptureFixture[str], check: Callable[[Any], None], answer: Any) -> str:
-    """The one line that a check prints about an answer."""
-    check(answer)
+def said(capsys: pytest.CaptureFixture[str], check: Callable[[Any], object], answer: Any) -> str:
+    """The one line that a check prints about an answer; it returns nothing that a notebook would show."""
+    assert check(answer) is None
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 1
     return lines[0]

@@ -55,9 +55,8 @@ def pytest_collection_finish() -> None:
 
 
 def _set_threads() -> None:
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.get_num_threads() != int(THREADS):
-        torch.set_num_threads(int(THREADS))
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(int(THREADS))
 
 
 @pytest.fixture(autouse=True)

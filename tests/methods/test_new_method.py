@@ -135,8 +135,9 @@ def test_it_is_in_the_list_and_in_table_1(copy: Path) -> None:
         "audit --store runs --book runs",
     )
     done = python(copy, "-c", COMMANDS, json.dumps(lines))
+    assert done.returncode == 0 and done.stdout.count("--- 0\n") == len(lines), done.stdout + done.stderr
     listed, _, table, _, rest = done.stdout.split("--- 0\n")
-    assert not rest and done.returncode == 0, done.stdout + done.stderr
+    assert not rest
     assert "echo        cil       rehearsal with a counter [a test]" in listed
     rows = [row for row in table.splitlines() if row.split()[:3] == ["digits", "CIL", "Echo"]]
     assert len(rows) == 3 and not any("not run yet" in row for row in rows)

@@ -143,10 +143,8 @@ def test_a_busy_machine_hardly_changes_a_ratio():
 
 
 def test_one_thread_on_a_cpu_is_measured_in_cpu_time():
-    threads = torch.get_num_threads()
     torch.set_num_threads(1)
     timer = bench.Timer(CPU)
-    torch.set_num_threads(threads)
     assert timer.kind == "cpu time"
     import time
 
