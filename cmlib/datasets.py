@@ -12,6 +12,7 @@ import os
 import re
 import unicodedata
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -231,15 +232,28 @@ def _kind(value: Any) -> str:
 
 def load_digits() -> ImageData:
     """Return scikit-learn's 1,797 real digits: uint8 [n, 1, 8, 8], a fixed test split of 36 images a class."""
-    from sklearn.datasets import load_digits as sklearn_digits
-
-    bunch = sklearn_digits()
-    x = ((bunch.images.astype(np.int64) * 255 + 8) // 16).astype(np.uint8)[:, None]  # 0..16 -> 0..255
-    y = bunch.target.astype(np.int64)
+    pixels, y = _sklearn_digits()
+    x = ((pixels.reshape(-1, 1, 8, 8) * 255 + 8) // 16).astype(np.uint8)  # 0..16 -> 0..255
     train, test = stratified_split(y, [36] * 10)
     known = KNOWN["digits"]
     arrays = {"x_train": x[train], "y_train": y[train], "x_test": x[test], "y_test": y[test]}
     return _finish("digits", arrays, known.class_names, known.augmentation, known.mean, known.std)
+
+
+def _sklearn_digits() -> tuple[np.ndarray, np.ndarray]:
+    """Return the digits as scikit-learn keeps them: pixels from 0 to 16, int64 [n, 64], and labels, int64 [n].
+
+    Read from its file where that lies as usual: to import all of scikit-learn takes as long as to import torch.
+    """
+    spec = find_spec("sklearn")
+    file = Path(spec.origin if spec and spec.origin else "").parent / "datasets" / "data" / "digits.csv.gz"
+    if file.is_file():
+        table = np.loadtxt(file, dtype=np.int64, delimiter=",")
+        return table[:, :-1], table[:, -1]
+    from sklearn.datasets import load_digits as bunch
+
+    pixels, y = bunch(return_X_y=True)
+    return pixels.astype(np.int64), y.astype(np.int64)
 
 
 def stratified_split(y: np.ndarray, n_test: list[int]) -> tuple[np.ndarray, np.ndarray]:

@@ -10,6 +10,7 @@ import os
 import pickle
 import re
 import shutil
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -132,6 +133,14 @@ def test_digits_are_sklearns_scaled_and_whole() -> None:
     scaled = np.floor(bunch.data * 255 / 16 + 0.5).astype(np.uint8)
     assert sorted(map(bytes, ours)) == sorted(map(bytes, scaled))  # each image once, in one of the splits
     assert ours.min() == 0 and ours.max() == 255 and len(np.unique(ours)) == 17
+
+
+def test_digits_need_no_import_of_sklearn_and_come_from_it_when_its_file_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+    code = "import sys; from cmlib import datasets; print(datasets.load('digits').digest, 'sklearn' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["5e318f648358", "False"]
+    monkeypatch.setattr(datasets, "find_spec", lambda name: None)
+    assert datasets.load("digits").digest == "5e318f648358"
 
 
 def test_digits_split_is_stratified_and_fixed() -> None:
