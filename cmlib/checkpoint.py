@@ -21,6 +21,8 @@ from cmlib.imagefiles import one_line
 from cmlib.methods.base import Method
 from cmlib.store import FINISHED, Store, write_atomically
 
+EPOCHS = "epochs"  # the own checkpoint of a run that is measured after each epoch
+
 
 @dataclass
 class Position:
@@ -43,10 +45,12 @@ class Checkpoint:
     path: Path | None
 
     @classmethod
-    def of(cls, store: Store | None, experiment: Experiment, data: ImageData, each_epoch: bool = False) -> Checkpoint:
-        """The checkpoint of an experiment in a store; one of its own for a run that is measured after each epoch."""
-        ending = ".epochs.ckpt" if each_epoch else ".ckpt"
-        return cls(store.path(experiment, data.digest).with_suffix(ending) if store else None)
+    def of(cls, store: Store | None, experiment: Experiment, data: ImageData, own: str = "") -> Checkpoint:
+        """The checkpoint of an experiment in a store.
+
+        own: the name of one of its own, for a run that keeps more than others, as EPOCHS is.
+        """
+        return cls(store.path(experiment, data.digest).with_suffix(f".{own}.ckpt" if own else ".ckpt") if store else None)
 
     def save(self, method: Method, optimizer: Any, position: Position) -> None:
         """Write the state atomically."""
@@ -56,10 +60,13 @@ class Checkpoint:
         write_atomically(self.path, sealed({**state, "run": self.path.stem}))
 
     def position(self) -> Position | None:
-        """How far the run came that this checkpoint holds; None when there is none."""
+        """How far the run came that this checkpoint holds; None when there is none. StoreError when it is damaged."""
         if self.path is None or not self.path.is_file():
             return None
-        return Position(**unsealed(self.path.read_bytes(), torch.device("cpu"))["position"])
+        try:
+            return Position(**unsealed(self.path.read_bytes(), torch.device("cpu"))["position"])
+        except Exception as error:
+            raise self._damaged(error) from None
 
     def resume(self, method: Method) -> tuple[Position, Any]:
         """Put a method, its optimizer and the position where the checkpoint stands; (start, None) when there is none."""
@@ -80,9 +87,12 @@ class Checkpoint:
             optimizer = method.make_optimizer()
             optimizer.load_state_dict(state["optimizer"])
         except Exception as error:
-            reason = one_line(error) if type(error) is ValueError else error.__class__.__name__
-            raise StoreError(f"the checkpoint {self.path} is damaged ({reason}); remove it to start this run anew") from None
+            raise self._damaged(error) from None
         return position, optimizer
+
+    def _damaged(self, error: Exception) -> StoreError:
+        reason = one_line(error) if type(error) is ValueError else error.__class__.__name__
+        return StoreError(f"the checkpoint {self.path} is damaged ({reason}); remove it to start this run anew")
 
     def remove(self) -> None:
         """Delete the checkpoint of a finished run."""

@@ -35,7 +35,7 @@ GOES_ON = {  # after an interruption, by command; the others have kept nothing
     "sweep": "what is finished is kept, the same command continues",
     "report": "what is finished is kept, the same command continues",
     "chapters": ANEW,
-    "figure": ANEW,
+    "figure": "a run under way is kept, the same command continues",
     "publish": ANEW,
     "pack": ANEW,
     "unpack": ANEW,
@@ -207,13 +207,13 @@ def run(
 
 def _standing(experiment: Any, images: Any, folder: Path, each_epoch: bool) -> str:
     """Where an interrupted run stands, and how to go on."""
-    from cmlib.checkpoint import Checkpoint
+    from cmlib.checkpoint import EPOCHS, Checkpoint
     from cmlib.store import Store
 
     shelf = Store(folder)
     if shelf.path(experiment, images.digest).is_file():
         return "interrupted after the run was stored; the same command prints it"
-    position = Checkpoint.of(shelf, experiment, images, each_epoch).position()
+    position = Checkpoint.of(shelf, experiment, images, EPOCHS if each_epoch else "").position()
     if position is None:
         return f"interrupted in the first epoch; nothing was kept, {ANEW}"
     done = f"task {position.task + 1}, epoch {position.epoch} of {experiment.epochs}"

@@ -13,7 +13,7 @@ import torch
 from tqdm import tqdm
 
 from cmlib import datasets, loop
-from cmlib.checkpoint import Checkpoint, Position
+from cmlib.checkpoint import EPOCHS, Checkpoint, Position
 from cmlib.datasets import ImageData
 from cmlib.errors import OptionError
 from cmlib.experiment import Experiment, fresh
@@ -61,14 +61,16 @@ def train(
     after_task: AfterTask | None = None,
     graphs: bool = True,
     each_epoch: bool = False,
+    own_checkpoint: str = "",
 ) -> tuple[Run, Method]:
     """As `run`, but always trains, and also returns the trained method, for a look inside.
 
-    `after_task(method, task)` is called after each task.
+    `after_task(method, task)` is called after each task. own_checkpoint: a name for the checkpoint of someone who keeps what
+    they see there, so that no run made without them is continued.
     """
     images = load_data(experiment, data, data_root)
     target, shelf = choose_device(device), as_store(store)
-    checkpoint = Checkpoint.of(shelf, experiment, images, each_epoch)
+    checkpoint = Checkpoint.of(shelf, experiment, images, EPOCHS if each_epoch else own_checkpoint)
     if experiment.engine == "avalanche":
         _check_avalanche(images, each_epoch)
         other = importlib.import_module("cmlib.avalanche")  # by name: an optional part, whose libraries take seconds to load

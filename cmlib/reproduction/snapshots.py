@@ -15,15 +15,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from cmlib.checkpoint import Checkpoint
 from cmlib.engine import load_data, train
 from cmlib.errors import OptionError, StoreError
 from cmlib.experiment import Experiment
+from cmlib.loop import AfterTask
 from cmlib.methods.base import Method
 from cmlib.methods.cm import CentroidsMatching
 from cmlib.scenario import Task
 from cmlib.store import Run, Store, committed, default_folder, write_atomically
 
 PER_CLASS = 15  # evaluation images of each class in a snapshot
+FIRST = {"task1": 1, "merged": 2}  # the first task after which there is something to see
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,36 +71,56 @@ def _snapshot(after: int, e: torch.Tensor, y: torch.Tensor, c: torch.Tensor, lab
 
 def record(experiment: Experiment, space: str, data: Any = None) -> list[Snapshot]:
     """Train and take a snapshot after each task. space: `task1` (TIL or CIL), or `merged` (CIL, from the second task on)."""
-    return _trained(experiment, space, data)[1]
+    taken: list[Snapshot] = []
+    train(experiment, data, after_task=_looking(experiment, space, taken), progress=False)
+    return taken
 
 
-def _trained(experiment: Experiment, space: str, data: Any) -> tuple[Run, list[Snapshot]]:
-    if space not in ("task1", "merged") or experiment.method != "cm" or (space == "merged" and experiment.scenario == "til"):
+def _looking(experiment: Experiment, space: str, taken: list[Snapshot], unfinished: Path | None = None) -> AfterTask:
+    """What takes a snapshot after each task, and writes all of them to `unfinished`."""
+    if space not in FIRST or experiment.method != "cm" or (space == "merged" and experiment.scenario == "til"):
         raise OptionError(
             f"space={space} of a {experiment.method} {experiment.scenario} run; allowed: task1, or merged for cm in cil"
         )
-    taken: list[Snapshot] = []
 
     def look(method: Method, task: Task) -> None:
         assert isinstance(method, CentroidsMatching)
-        if space == "task1":
-            taken.append(task_space(method, task.index + 1))
-        elif task.index:
-            taken.append(merged_space(method, task.index + 1))
+        after = task.index + 1
+        if after < FIRST[space]:
+            return
+        one = task_space(method, after) if space == "task1" else merged_space(method, after)
+        taken[:] = [*(old for old in taken if old.after < after), one]
+        if unfinished is not None:
+            write_atomically(unfinished, pack(taken))
 
-    return train(experiment, data, after_task=look, progress=False)[0], taken
+    return look
 
 
 def keep(experiment: Experiment, space: str, store: Store, data: Any = None) -> list[Snapshot]:
-    """Train, and write the run (unless the store has it) with its snapshots beside it; they are also returned."""
+    """Train, and write the run with its snapshots beside it; they are also returned. Interrupted, it goes on where it stood.
+
+    A run that the store has without snapshots is made again, so that both are of one training.
+    """
     store.check_writable()
     images = load_data(experiment, data)
-    made, taken = _trained(experiment, space, images)
-    path = store.path(experiment, images.digest)
-    if not path.is_file():
-        store.save(made, experiment, images.digest)
-    write_atomically(path.with_suffix(f".{space}.npz"), pack(taken))
+    file = store.path(experiment, images.digest).with_suffix(f".{space}.npz")
+    unfinished = file.with_suffix(".part")
+    taken = _taken_before(unfinished, space, Checkpoint.of(store, experiment, images, space))
+    train(experiment, images, None, store, after_task=_looking(experiment, space, taken, unfinished), own_checkpoint=space)
+    write_atomically(file, pack(taken))
+    unfinished.unlink(missing_ok=True)
     return taken
+
+
+def _taken_before(unfinished: Path, space: str, checkpoint: Checkpoint) -> list[Snapshot]:
+    """The snapshots of the tasks that a checkpoint has behind it; where they are not whole it is removed, to begin anew."""
+    position = checkpoint.position()
+    wanted = range(FIRST[space], position.task + 1) if position else range(0)
+    taken = [one for one in read(unfinished) if one.after in wanted] if unfinished.is_file() else []
+    if [one.after for one in taken] == list(wanted):
+        return taken
+    checkpoint.remove()
+    return []
 
 
 def find(experiment: Experiment, space: str, stores: Iterable[Store]) -> tuple[Run, list[Snapshot]] | None:

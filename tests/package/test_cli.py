@@ -230,7 +230,7 @@ INTERRUPTED = {  # where each of the other commands is interrupted, and what it 
     "bench": (["bench", "ratios"], "cmlib.machine", "choose_device", "nothing was kept"),
     "report": (["report", "--profile", "smoke"], "cmlib.reproduction.report", "Parallel", "what is finished is kept"),
     "table": (["table", "1"], "cmlib.reproduction.grids", "load", "nothing was kept"),
-    "figure": (["figure", "1"], "cmlib.reproduction.figures", "draw", "begins anew"),
+    "figure": (["figure", "1"], "cmlib.reproduction.figures", "draw", "the same command continues"),
     "claims": (["claims"], "cmlib.reproduction.claims", "judge", "nothing was kept"),
     "errata": (["errata"], "cmlib.reproduction.errata", "measure", "nothing was kept"),
     "sweep": (["sweep", "table1", "--profile", "smoke"], "cmlib.reproduction.sweep", "tidy", "what is finished is kept"),

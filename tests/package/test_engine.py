@@ -276,6 +276,53 @@ def test_snapshots_are_recorded_kept_and_read(digits, recorded, tmp_path):
         snapshots.record(cm.Experiment("digits", "til", "cm"), "merged")
 
 
+def interrupted_recording(monkeypatch, experiment, space, folder, data, epochs):
+    """Record until so many epochs are done, then Ctrl-C; afterwards training is counted. -> the epochs trained from then on"""
+    real, trained, patience = loop.train_epoch, [], [epochs]
+
+    def counted(*given):
+        if patience and len(trained) == patience[0]:
+            raise KeyboardInterrupt
+        trained.append(given)
+        return real(*given)
+
+    monkeypatch.setattr(loop, "train_epoch", counted)
+    with pytest.raises(KeyboardInterrupt):
+        snapshots.keep(experiment, space, Store(folder), data)
+    trained.clear(), patience.clear()
+    return trained
+
+
+@pytest.mark.parametrize("space", ["task1", "merged"])
+@pytest.mark.parametrize("epochs", [1, 2, 5])  # in the first task, after its last epoch, in the third task
+def test_recording_goes_on_where_it_was_interrupted(digits, tmp_path, monkeypatch, space, epochs):
+    experiment = cm.Experiment("digits", "cil", "cm", 3, **TINY)
+    trained = interrupted_recording(monkeypatch, experiment, space, tmp_path, digits, epochs)
+    assert list(tmp_path.rglob(f"*.{space}.ckpt")) and not list(tmp_path.rglob("*.npz"))
+    taken = snapshots.keep(experiment, space, Store(tmp_path), digits)
+    assert len(trained) == 10 - epochs
+    assert sorted(path.suffix for path in tmp_path.rglob("seed*")) == [".json", ".npz"]
+    whole = snapshots.record(experiment, space, digits)
+    assert [one.after for one in taken] == [one.after for one in whole] == list(range(snapshots.FIRST[space], 6))
+    for one, other in zip(taken, whole, strict=True):  # some were read back, in half precision
+        torch.testing.assert_close(torch.tensor(one.points), torch.tensor(other.points), rtol=1e-3, atol=1e-3)
+    assert cm.load_or_run(experiment, tmp_path, digits).R == cm.run(experiment, digits).R
+
+
+def test_recording_begins_anew_without_the_snapshots_of_its_first_tasks(digits, tmp_path, monkeypatch):
+    experiment = cm.Experiment("digits", "til", "cm", 3, **TINY)
+    trained = interrupted_recording(monkeypatch, experiment, "task1", tmp_path, digits, 5)
+    (part,), (checkpoint,) = tmp_path.rglob("*.part"), tmp_path.rglob("*.task1.ckpt")
+    good = checkpoint.read_bytes()
+    checkpoint.write_bytes(good[:-9] + b"x" + good[-8:])
+    with pytest.raises(cm.StoreError, match=r"task1\.ckpt is damaged .*; remove it"):
+        snapshots.keep(experiment, "task1", Store(tmp_path), digits)
+    checkpoint.write_bytes(good)
+    part.unlink()
+    assert [one.after for one in snapshots.keep(experiment, "task1", Store(tmp_path), digits)] == [1, 2, 3, 4, 5]
+    assert len(trained) == 10
+
+
 def test_publish_checks_and_copies(digits, recorded, tmp_path):
     experiment = cm.Experiment("digits", "cil", "cm", 3, **TINY)
     copied(recorded[2], tmp_path / "runs")
