@@ -356,6 +356,23 @@ def test_other_places_in_our_profile(tmp_path):
     assert ours(tmp_path, "but-for-task-2").reason.startswith("other data set than cifar10")
 
 
+def test_seconds_of_different_processors_are_not_compared(tmp_path):
+    """CM is timed on the processor that timed Naive, then another run of Naive comes from another one."""
+    for scenario in ("til", "cil"):
+        for method in ("naive", "cm", "er"):
+            if (scenario, method) != ("cil", "cm"):
+                save(tmp_path, scenario, method, 0, 90.0)
+    runs = claims.OurRuns([Store(tmp_path)], "digits")
+    seconds = [runs(BY_NAME["slow-growth"], "digits", "til", name, "growth").mean for name in ("cm", "er")]
+    assert seconds == [1.0, 1.0]
+    path = save(tmp_path, "cil", "naive", 1, 90.0)
+    content = json.loads(path.read_text())
+    content["machine"] |= {"cpu": "another", "instructions": "AVX512"}
+    path.write_text(json.dumps(content))
+    runs = claims.OurRuns([Store(tmp_path)], "digits")
+    assert all(math.isnan(runs(BY_NAME["slow-growth"], "digits", "til", name, "growth").mean) for name in ("cm", "er"))
+
+
 def test_scalars_need_no_seeds_and_seconds_are_ratios(tmp_path):
     for method in ("cm", "ewc", "oewc", "er", "gem", "emr", "naive", "cumulative"):
         save(tmp_path, "til", method, 0, 90.0, "mini")
