@@ -189,15 +189,9 @@ class OurRuns:
             if (row.dataset, row.method) == (dataset, method) and row.scenario in (scenario, "til-cil")
         ]  # fmt: skip
         ratios = [row.ours for row in rows if row.ours is not None]
-        if not ratios or len(ratios) < len(rows) or not self._on_one_machine(dataset, method, scenario):
+        if not ratios or len(ratios) < len(rows):
             return Measure(label, metric)
         return Measure(label, metric, _of_times(ratios, metric), n=min(row.n for row in rows))
-
-    def _on_one_machine(self, dataset: str, method: str, scenario: str) -> bool:
-        """Whether the runs of a method and those of Naive, whose time is the unit, are of one kind of processor."""
-        pairs = [(method, scenario), *(("naive", kind) for kind in ("til", "cil"))]
-        found = [self.found.of(Experiment(dataset, kind, name, 0, self.profile))[0] for name, kind in pairs]
-        return len({(run.machine.get("cpu"), run.machine.get("instructions")) for runs in found for run in runs}) < 2
 
 
 @cache

@@ -105,22 +105,25 @@ def keep(experiment: Experiment, space: str, store: Store, data: Any = None) -> 
     images = load_data(experiment, data)
     file = store.path(experiment, images.digest).with_suffix(f".{space}.npz")
     unfinished = file.with_suffix(".part")
-    taken = _taken_before(unfinished, space, Checkpoint.of(store, experiment, images, space))
-    train(experiment, images, None, store, after_task=_looking(experiment, space, taken, unfinished), own_checkpoint=space)
+    checkpoint = Checkpoint.of(store, experiment, images, space)
+    position = checkpoint.position()
+    saved = position is None and bool(store.find(experiment, images.digest))
+    taken = _taken(unfinished, space, experiment.n_tasks if saved else position.task if position else 0)
+    if taken is None:
+        checkpoint.remove()
+    if not (saved and taken):
+        taken = taken or []
+        train(experiment, images, None, store, after_task=_looking(experiment, space, taken, unfinished), own_checkpoint=space)
     write_atomically(file, pack(taken))
     unfinished.unlink(missing_ok=True)
     return taken
 
 
-def _taken_before(unfinished: Path, space: str, checkpoint: Checkpoint) -> list[Snapshot]:
-    """The snapshots of the tasks that a checkpoint has behind it; where they are not whole it is removed, to begin anew."""
-    position = checkpoint.position()
-    wanted = range(FIRST[space], position.task + 1) if position else range(0)
+def _taken(unfinished: Path, space: str, tasks: int) -> list[Snapshot] | None:
+    """The snapshots after so many tasks that an interrupted recording left; None when they are not whole."""
+    wanted = range(FIRST[space], tasks + 1)
     taken = [one for one in read(unfinished) if one.after in wanted] if unfinished.is_file() else []
-    if [one.after for one in taken] == list(wanted):
-        return taken
-    checkpoint.remove()
-    return []
+    return taken if [one.after for one in taken] == list(wanted) else None
 
 
 def find(experiment: Experiment, space: str, stores: Iterable[Store]) -> tuple[Run, list[Snapshot]] | None:

@@ -323,6 +323,23 @@ def test_recording_begins_anew_without_the_snapshots_of_its_first_tasks(digits, 
     assert len(trained) == 10
 
 
+def test_recording_interrupted_after_its_run_was_saved_trains_no_more(digits, tmp_path, monkeypatch):
+    experiment = cm.Experiment("digits", "til", "cm", 3, **TINY)
+
+    def interrupted(*given, **more):
+        engine.train(*given, **more)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(snapshots, "train", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            snapshots.keep(experiment, "task1", Store(tmp_path), digits)
+    assert sorted(path.suffix for path in tmp_path.rglob("seed*")) == [".json", ".part"]
+    monkeypatch.setattr(snapshots, "train", lambda *given, **more: pytest.fail("trained again"))
+    assert [one.after for one in snapshots.keep(experiment, "task1", Store(tmp_path), digits)] == [1, 2, 3, 4, 5]
+    assert sorted(path.suffix for path in tmp_path.rglob("seed*")) == [".json", ".npz"]
+
+
 def test_publish_checks_and_copies(digits, recorded, tmp_path):
     experiment = cm.Experiment("digits", "cil", "cm", 3, **TINY)
     copied(recorded[2], tmp_path / "runs")
