@@ -15,7 +15,7 @@ from scipy import stats
 
 import cmlib as cm
 from cmlib.datasets import KNOWN
-from cmlib.experiment import Experiment
+from cmlib.experiment import Experiment, key
 from cmlib.reproduction import audit, claims, errata, grids, paper, record, tables
 from cmlib.store import Store, committed, run_id
 from cmlib.teaching import filled, traced
@@ -69,8 +69,8 @@ def machine(run):
 
 def beside_naive(run, store):
     """Whether a run of Naive of the same scenario was made at the paper's scale on the same kind of machine."""
-    naive = dict(Experiment("cifar10", run.experiment["scenario"], "naive", 0, "paper").to_dict(), seed=None)
-    return any(machine(one) == machine(run) and dict(one.experiment, seed=None) == naive for one in store)
+    naive = key(Experiment("cifar10", run.experiment["scenario"], "naive", profile="paper").to_dict(), seed=False)
+    return any(machine(one) == machine(run) and key(one.experiment, seed=False) == naive for one in store)
 
 
 def of_cell(place, cell):
