@@ -232,6 +232,8 @@ def test_the_script_ends_within_its_budget_and_brings_home_what_is_there(tmp_pat
     seconds = int(done.stdout.splitlines()[-1].split(" after ")[1].split()[0])
     assert seconds <= 45, "packing alone comes after the budget"
     there = {path.name for path in (tmp_path / "store").rglob("seed*.*")}
+    # a worker that is stopped just after it wrote its run leaves a checkpoint that nobody needs
+    there -= {name for name in there if name.endswith(".ckpt") and name.replace(".ckpt", ".json") in there}
     inside = members(tmp_path / "out" / "runs.tar.gz")
     assert {Path(name).name for name in inside} == there | {"summary.md"} and len(there) >= 2
     assert "ok    training: " in inside["summary.md"].decode() and "er-lr=0.5 seed 7 | task 3, 1 epoch of it" in done.stdout
