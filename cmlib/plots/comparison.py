@@ -39,12 +39,22 @@ def look_of(name: str, k: int) -> Look:
 # -- ours and the paper's ------------------------------------------------------------------------------------------------
 
 
-def whiskers(panels: Mapping[str, Sequence[Mapping[str, Any]]], title: str = "", columns: int = 2, xlabel: str = "%") -> Figure:
+TEXTS = ("ours: mean ± sd, small dots: runs", "paper: mean ± sd")
+
+
+def whiskers(
+    panels: Mapping[str, Sequence[Mapping[str, Any]]],
+    title: str = "",
+    columns: int = 2,
+    xlabel: str = "%",
+    texts: tuple[str, str] = TEXTS,
+) -> Figure:
     """Panels with a line a method: a dot at our mean with a whisker of one standard deviation, a diamond for the paper.
 
     A row is a mapping with "name", "ours" (a number a run, maybe empty: "not run yet"), maybe "stopped" (their number), "paper"
     and "paper_sd". The standard deviation is that of the population, as in the paper. Panels of one line of the figure share
-    their methods' names when these are the same. DataError without a row.
+    their methods' names when these are the same. texts: what the legend says of the dots and of the diamonds. DataError without
+    a row.
     """
     if not panels or not all(panels.values()):
         raise DataError("whiskers needs at least one panel, and a row in each")
@@ -63,7 +73,7 @@ def whiskers(panels: Mapping[str, Sequence[Mapping[str, Any]]], title: str = "",
                 shown = names
             for ax in row_axes[len(line) :]:
                 ax.set_axis_off()
-        _whisker_legend(fig, any(row.get("paper") is not None for rows in panels.values() for row in rows))
+        _whisker_legend(fig, any(row.get("paper") is not None for rows in panels.values() for row in rows), texts)
         if title:
             fig.suptitle(title, x=0.01, ha="left")
     return fig
@@ -94,11 +104,10 @@ def _whisker_row(ax: Axes, k: int, row: Mapping[str, Any]) -> None:
     ax.annotate(words, (0.03, low), xycoords=("axes fraction", "data"), va="center", fontsize=10, color=INK)
 
 
-def _whisker_legend(fig: Figure, printed: bool) -> None:
+def _whisker_legend(fig: Figure, printed: bool, texts: tuple[str, str]) -> None:
     mine = {"color": OURS, "linewidth": 2.2}
     paper = {"color": PAPER, "linewidth": 1.5, "markerfacecolor": GROUND, "markeredgecolor": PAPER}
     marks = [Line2D([], [], marker="o", markersize=6, **mine), Line2D([], [], marker="D", markersize=6, **paper)]
-    texts = ["ours: mean ± sd, small dots: runs", "paper: mean ± sd"]
     fig.legend(marks[: 1 + printed], texts[: 1 + printed], loc="outside lower left", ncols=2, columnspacing=1.0)
 
 

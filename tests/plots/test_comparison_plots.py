@@ -56,6 +56,11 @@ def test_without_the_paper_its_mark_is_left_out() -> None:
     assert "paper: mean ± sd" not in words(fig)
 
 
+def test_the_legend_can_name_other_sides() -> None:
+    fig = cm.plots.whiskers({"TIL": ROWS}, texts=("tuned", "untuned"))
+    assert {"tuned", "untuned"} <= words(fig) and "paper: mean ± sd" not in words(fig)
+
+
 @pytest.mark.parametrize("panels", [{}, {"TIL": []}])
 def test_whiskers_need_rows(panels: dict[str, list[Any]]) -> None:
     with pytest.raises(cm.DataError, match="at least one panel"):

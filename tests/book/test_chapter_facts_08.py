@@ -1,0 +1,86 @@
+"""What chapter 8 shows of the fair fight, against the committed runs, looked up one by one."""
+
+import json
+import re
+import statistics
+from pathlib import Path
+
+import pytest
+
+from cmlib.methods import METHODS
+from cmlib.reproduction import fair
+from cmlib.store import committed
+
+CHAPTER = Path(__file__).parents[2] / "book" / "08_main_table.ipynb"
+CELLS = {cell["id"]: cell for cell in json.loads(CHAPTER.read_text(encoding="utf-8"))["cells"]}
+
+
+def outputs(cell):
+    """(text, values by name) of each sentence or table that a cell says."""
+    data = [(out.get("data", {}), out.get("metadata", {}).get("cmlib", {})) for out in CELLS[cell]["outputs"]]
+    return [("".join(one["text/plain"]), record.get("values", {})) for one, record in data if "text/markdown" in one]
+
+
+@pytest.fixture(scope="module")
+def searches():
+    """Of each data set, the searches that are complete, TIL before CIL."""
+    found = {name: [one for one in fair.outcomes(name, [committed()]) if one.complete] for name in ("digits", "mini")}
+    return {name: sorted(ones, key=lambda one: one.search.scenario != "til") for name, ones in found.items() if ones}
+
+
+def by_seed(runs):
+    return {run.seed: run.accuracy for run in runs}
+
+
+def test_the_table_of_choices_holds_every_complete_search(searches):
+    tables = outputs("tuned-settings")
+    assert len(tables) == len(searches) >= 1
+    for (text, _), found in zip(tables, searches.values(), strict=True):
+        rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if re.match(r"\| (TIL|CIL)", line)]
+        shown = {(kind, method): rest for kind, method, *rest in rows if rest[0] != "not run yet"}
+        assert len(shown) == len(found)
+        for one in found:
+            setting, validated, tested, gap, seeds = shown[one.search.scenario.upper(), METHODS[one.search.method].title]
+            assert setting.strip("`") == one.setting
+            assert validated == f"{statistics.fmean(by_seed(one.validated).values()):.1f}"
+            assert tested == f"{statistics.fmean(by_seed(one.tested).values()):.1f}"
+            cm = next((x for x in found if (x.search.scenario, x.search.method) == (one.search.scenario, "cm")), None)
+            if one.search.method == "cm" or cm is None:
+                assert (gap, seeds) == ("", "")
+            else:
+                mine, its = by_seed(cm.tested), by_seed(one.tested)
+                gaps = [mine[seed] - its[seed] for seed in mine.keys() & its.keys()]
+                assert (gap, seeds) == (f"{statistics.fmean(gaps):+.1f}", str(len(gaps)))
+
+
+def test_the_verdict_is_about_the_best_rival(searches):
+    said = {text.split(",")[0].strip("*"): (text, values) for text, values in outputs("tuned-verdict")}
+    for name, found in searches.items():
+        for kind in ("til", "cil"):
+            means = {
+                one.search.method: statistics.fmean(by_seed(one.tested).values())
+                for one in found
+                if one.search.scenario == kind and one.search.method not in ("naive", "cumulative")
+            }
+            if "cm" not in means or len(means) < 2:
+                assert f"{name} {kind.upper()}" not in said
+                continue
+            best = max((method for method in means if method != "cm"), key=means.get)
+            text, values = said[f"{name} {kind.upper()}"]
+            assert f"CM against {METHODS[best].title}" in text
+            if values["n"] == len(searches[name][0].tested):
+                assert values["gap"] == pytest.approx(means["cm"] - means[best])
+
+
+def test_the_orders_are_those_of_the_means(searches):
+    ((text, _),) = outputs("tuned-reading")
+    for kind in ("til", "cil"):
+        ranked = [
+            (statistics.fmean(by_seed(one.tested).values()), METHODS[one.search.method].title)
+            for one in searches["digits"]
+            if one.search.scenario == kind and one.search.method not in ("naive", "cumulative")
+        ]
+        names = [name for _, name in sorted(ranked, reverse=True)]
+        if "CM" in names and len(names) > 1:
+            place = f"The order below Cumulative is {', '.join(names)}: CM is number {names.index('CM') + 1} of {len(names)}"
+            assert place in text
