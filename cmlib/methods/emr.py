@@ -48,7 +48,6 @@ class EmbeddingRegularization(Method):
         """Freeze the heads so far and add the new one."""
         self.heads.requires_grad_(False)
         super().begin_task(task)
-        self.replayed = []
 
     def loss(self, x: Tensor, y: Tensor, task: Task) -> Tensor:
         """Cross-entropy plus the distance of past features from the kept ones, averaged over the past tasks. -> scalar"""
@@ -64,7 +63,8 @@ class EmbeddingRegularization(Method):
         return self.replayed
 
     def end_task(self, task: Task) -> None:
-        """Keep images of the task just learned and their features, in eval mode."""
+        """Keep images of the task just learned and their features, in eval mode; what was replayed as floats is let go."""
+        self.replayed = []
         self.memory.add_task(task.x, task.y, self.seed, task.index)
         new = self.memory.of_classes(task.classes.start, task.classes.stop)
         with torch.no_grad():
