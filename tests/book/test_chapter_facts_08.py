@@ -84,3 +84,34 @@ def test_the_orders_are_those_of_the_means(searches):
         if "CM" in names and len(names) > 1:
             place = f"The order below Cumulative is {', '.join(names)}: CM is number {names.index('CM') + 1} of {len(names)}"
             assert place in text
+
+
+def test_chapter_5_tells_what_cm_chose_in_cil(searches):
+    page = json.loads((CHAPTER.parent / "05_class_incremental_cm.ipynb").read_text(encoding="utf-8"))
+    ((output,),) = [cell["outputs"] for cell in page["cells"] if cell["id"] == "chosen-projector"]
+    text, values = output["data"]["text/plain"], output["metadata"]["cmlib"]["values"]
+    cm, er = (
+        next(one for one in searches["digits"] if (one.search.scenario, one.search.method) == ("cil", name))
+        for name in ("cm", "er")
+    )
+    gaps = [by_seed(cm.tested)[seed] - by_seed(er.tested)[seed] for seed in by_seed(er.tested)]
+    assert f"it chooses `{cm.setting}`" in text and ("cannot look" in text) == (cm.chosen == {"merging": "offset"})
+    assert values["acc"] == pytest.approx(statistics.fmean(by_seed(cm.tested).values()))
+    assert values["gap"] == pytest.approx(abs(statistics.fmean(gaps))) and values["wins"] == sum(gap > 0 for gap in gaps)
+    assert values["usual"] == pytest.approx(statistics.fmean(by_seed(cm.default).values()))
+    assert len(cm.search.settings) == 12 and len({one["merging"] for one in cm.search.settings if "merging" in one}) == 5
+
+
+def test_the_report_says_that_the_profile_has_another_order(searches):
+    page = (CHAPTER.parent / "14_reproducibility_report.ipynb").read_text(encoding="utf-8")
+    assert "With the settings of the profile the order is another one" in page
+    for kind in ("til", "cil"):
+        cm, er = (
+            next(one for one in searches["digits"] if (one.search.scenario, one.search.method) == (kind, name))
+            for name in ("cm", "er")
+        )
+        usual, tuned = (
+            [statistics.fmean(by_seed(runs).values()) for runs in pair]
+            for pair in ((cm.default, er.default), (cm.tested, er.tested))
+        )
+        assert usual[0] < usual[1] and tuned[0] > tuned[1]
