@@ -102,7 +102,8 @@ class Pen(RendererBase):
 
     def draw_path(self, gc: Any, path: Any, transform: Any, rgbFace: Any = None) -> None:
         to_page = transform + Affine2D().scale(1, -1).translate(0, self.height)
-        ink, fill = _paint(gc, rgbFace, fill=False), _paint(gc, rgbFace, fill=True)
+        area = rgbFace if len(path.vertices) > 2 else None  # a tick has two points, and nothing to fill
+        ink, fill = _paint(gc, rgbFace, fill=False), _paint(gc, area, fill=True)
         if not (ink or fill) or not len(path.vertices):
             return
         wide = gc.get_linewidth() if ink else 0.0

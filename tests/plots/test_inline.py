@@ -71,6 +71,16 @@ def test_dots_cost_a_few_bytes_each() -> None:
     assert float(path) == pytest.approx(np.sqrt(11), abs=0.01)
 
 
+def test_the_ticks_of_an_axis_are_one_path() -> None:
+    fig, ax = blank()
+    ax.set_xticks([1, 3, 5, 7, 9])
+    ax.set_yticks([])
+    ticks = [
+        path.get("d") for path in drawing(fig).iter("path") if re.fullmatch(r"(M[\d.]+ [\d.]+l0 3\.5){5}", path.get("d", ""))
+    ]
+    assert len(ticks) == 1
+
+
 def test_very_many_dots_become_pixels() -> None:
     fig, ax = blank()
     points = np.random.default_rng(0).uniform(1, 9, (inline.MANY + 1, 2))
