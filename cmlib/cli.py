@@ -48,6 +48,12 @@ class Interrupted(Exception):
     """Ctrl-C or SIGTERM, with what was kept and how to go on."""
 
 
+class Asked:
+    """Whether Ctrl-C or SIGTERM came: a library that is just being imported may turn them into any other error."""
+
+    to_end = False
+
+
 class Commands(TyperGroup):
     """All commands. A KeyboardInterrupt is caught here: the parser around it would end in silence."""
 
@@ -55,7 +61,9 @@ class Commands(TyperGroup):
         """Run the command that was asked for; Interrupted after Ctrl-C."""
         try:
             return super().invoke(ctx)
-        except KeyboardInterrupt:
+        except (Exception, KeyboardInterrupt) as error:
+            if isinstance(error, Interrupted) or not (Asked.to_end or isinstance(error, KeyboardInterrupt)):
+                raise
             what = GOES_ON.get(ctx.invoked_subcommand, f"nothing was kept, {ANEW}")
             raise Interrupted(f"interrupted; {what}") from None
 
@@ -714,15 +722,24 @@ def _fit_console() -> None:
 
 @contextmanager
 def _stoppable() -> Iterator[None]:
-    """SIGTERM ends a command as Ctrl-C does."""
+    """SIGTERM ends a command as Ctrl-C does, which stays ignored where it was."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+    def end(*_: Any) -> None:
+        Asked.to_end = True
+        raise KeyboardInterrupt
+
+    before = {signal.SIGTERM: signal.signal(signal.SIGTERM, end)}
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        before[signal.SIGINT] = signal.signal(signal.SIGINT, end)
+    Asked.to_end = False
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _carry_out(arguments: list[str] | None) -> int:

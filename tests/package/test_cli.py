@@ -1,5 +1,6 @@
 """The command line: what it prints, that bad input is one line, exit code 2, and nothing written, and what Ctrl-C says."""
 
+import contextlib
 import importlib
 import io
 import json
@@ -253,6 +254,28 @@ def test_every_command_says_that_it_was_interrupted(tmp_path, name):
 
     code, out, err = in_child(tmp_path, arguments, prepare)
     assert (code, out) == (1, "") and err.count("\n") == 1 and err.startswith("cmlib: interrupted; ") and words in err
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=str)
+def test_an_interruption_that_an_import_turns_into_another_error_is_one(tmp_path, number):
+    """torch, interrupted while it imports NumPy, goes on and ends with "module 'numpy' has no attribute ..."."""
+
+    def half_imported(*_, **__):
+        with contextlib.suppress(KeyboardInterrupt):
+            interrupting(print, number, 1)()
+        raise AttributeError("module 'numpy' has no attribute 'nonzero'")
+
+    def prepare():
+        loop.train_epoch = half_imported
+
+    code, out, err = in_child(tmp_path, [*SMALL, "--store", tmp_path / "store"], prepare)
+    assert (code, err) == (
+        1,
+        "cmlib: interrupted; the training had not begun; the same command begins it\n",
+    ) and "Trace" not in out
+    code, _, err = in_child(tmp_path, [*SMALL, "--store", tmp_path / "store"], lambda: setattr(loop, "train_epoch", None))
+    assert code and "interrupted" not in err  # an error without an interruption stays what it is
 
 
 # -- one command line -----------------------------------------------------------------------------------------------------
