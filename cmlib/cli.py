@@ -15,9 +15,7 @@ import math
 import os
 import signal
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import AbstractContextManager, redirect_stdout
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,6 +24,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from cmlib.errors import CmlibError, OptionError, check_name
+from cmlib.signals import handling
 
 LONGEST = 1000  # letters of a message: what was typed may be of any length
 ANEW = "the same command begins anew"
@@ -720,26 +719,16 @@ def _fit_console() -> None:
             stream.reconfigure(errors="cmlib")
 
 
-@contextmanager
-def _stoppable() -> Iterator[None]:
+def _stoppable() -> AbstractContextManager[None]:
     """SIGTERM ends a command as Ctrl-C does, which stays ignored where it was."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
 
     def end(*_: Any) -> None:
         Asked.to_end = True
         raise KeyboardInterrupt
 
-    before = {signal.SIGTERM: signal.signal(signal.SIGTERM, end)}
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        before[signal.SIGINT] = signal.signal(signal.SIGINT, end)
     Asked.to_end = False
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    heard = [signal.SIGINT] if signal.getsignal(signal.SIGINT) is signal.default_int_handler else []
+    return handling(dict.fromkeys([signal.SIGTERM, *heard], end))
 
 
 def _carry_out(arguments: list[str] | None) -> int:

@@ -108,12 +108,12 @@ def keep(experiment: Experiment, space: str, store: Store, data: Any = None) -> 
     unfinished = file.with_suffix(".part")
     checkpoint = Checkpoint.of(store, experiment, images, space)
     position = checkpoint.position()
-    saved = position is None and bool(store.find(experiment, images.digest))
-    taken = _taken(unfinished, space, experiment.n_tasks if saved else position.task if position else 0)
+    saved = experiment.n_tasks if store.find(experiment, images.digest) else 0
+    taken = _taken(unfinished, space, position.task if position else saved)
     if taken is None:
         checkpoint.remove()
-    if not (saved and taken):
-        taken = taken or []
+        taken = []
+    if position or not taken:  # otherwise the run was saved, and nothing but the snapshots' last name is missing
         train(experiment, images, None, store, after_task=_looking(experiment, space, taken, unfinished), own_checkpoint=space)
     write_atomically(file, pack(taken))
     unfinished.unlink(missing_ok=True)
@@ -184,10 +184,11 @@ def _unpacked(file: Mapping[str, NDArray[Any]]) -> Iterator[Snapshot]:
     """The snapshots of a file, each cut from the values of all."""
     labels = {k: (file[f"labels{k}"].astype(np.int64), file[f"centroid_labels{k}"].astype(np.int64)) for k in file["after"]}
     rows = sum(len(one) for pair in labels.values() for one in pair)
-    values = np.ascontiguousarray(file["bytes"].T).view(np.float16).astype(np.float32).reshape(rows, -1) if rows else None
+    if not rows:
+        return
+    values = np.ascontiguousarray(file["bytes"].T).view(np.float16).astype(np.float32).reshape(rows, -1)
     start = 0
     for k, (of_points, of_centroids) in labels.items():
-        assert values is not None
         middle, end = start + len(of_points), start + len(of_points) + len(of_centroids)
         yield Snapshot(int(k), values[start:middle], of_points, values[middle:end], of_centroids)
         start = end

@@ -43,6 +43,7 @@ from cmlib.experiment import Experiment
 from cmlib.imagefiles import is_alive
 from cmlib.reproduction import costs, grids
 from cmlib.reproduction.times import Times, duration
+from cmlib.signals import handling
 from cmlib.store import FINISHED, Run, Store, clear_parts, committed, default_folder, write_atomically
 
 BACKENDS = {"loky": "", "dask": "distributed", "ray": "ray"}  # and the package each needs beside joblib
@@ -446,20 +447,6 @@ class Sweep:
 
 def _terminated(*_: Any) -> None:
     raise KeyboardInterrupt("SIGTERM")
-
-
-@contextmanager
-def handling(handlers: dict[signal.Signals, Any]) -> Iterator[None]:
-    """Other handlers for a while; only the main thread can have them."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 # -- how far it is --------------------------------------------------------------------------------------------------------

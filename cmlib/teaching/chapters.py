@@ -23,7 +23,8 @@ from typing import Any
 
 from cmlib.errors import CmlibError, OptionError, StoreError
 from cmlib.reproduction import render
-from cmlib.reproduction.sweep import Slot, handling, one_line
+from cmlib.reproduction.sweep import Slot, one_line
+from cmlib.signals import handling
 from cmlib.store import write_atomically
 from cmlib.teaching.notebooks import ABSENT, chapters, read
 from cmlib.teaching.notebooks import execute as execute_notebook
