@@ -35,6 +35,7 @@ CLASSES = {  # of points, with a page's heading
 TOGETHER = "cm preset"  # the cells that set many options at once
 METRICS = ("accuracy", "bwt_final")
 LACKING = "no such runs in this profile"
+FEW = 2  # effects of one point that are told in lines; more make a table
 MANY = 5  # effects of one point that are not listed singly while none of them has a run
 
 
@@ -102,20 +103,32 @@ class Effect:
         return render.deviation(self.values[metric])
 
     @property
+    def who(self) -> str:
+        """`CM TIL`."""
+        return f"{METHODS[self.method].title} {self.scenario.upper()}"
+
+    @property
     def name(self) -> str:
         """`CM TIL head=linear`."""
-        return f"{METHODS[self.method].title} {self.scenario.upper()} {self.variant}"
+        return f"{self.who} {self.variant}"
+
+    def told(self, metric: str) -> str:
+        """`+1.20 ± 0.30`; a dash without runs."""
+        return f"{self.mean(metric):+.2f}{_spread(self.sd(metric))}" if self.n else "-"
+
+    @property
+    def runs(self) -> str:
+        """`3 runs, 1 stopped`, or why there are none."""
+        rest = [f"{self.n} run" if self.n == 1 else f"{self.n} runs"] if self.n else []
+        rest += [f"{self.stopped} stopped"] if self.stopped else []
+        rest += [f"{self.unpaired} without a default run"] if self.unpaired else []
+        return ", ".join(rest) or NOT_RUN
 
     @property
     def numbers(self) -> str:
         """`accuracy +1.20 ± 0.30, bwt_final -0.10 ± 0.05 (3 runs)`, or why there are none."""
-        rest = [f"{self.stopped} stopped"] if self.stopped else []
-        rest += [f"{self.unpaired} without a default run"] if self.unpaired else []
-        if not self.n:
-            return ", ".join(rest) or NOT_RUN
-        told = ", ".join(f"{metric} {self.mean(metric):+.2f}{_spread(self.sd(metric))}" for metric in METRICS)
-        count = f"{self.n} run" if self.n == 1 else f"{self.n} runs"
-        return f"{told} ({', '.join([count, *rest])})"
+        told = ", ".join(f"{metric} {self.told(metric)}" for metric in METRICS)
+        return f"{told} ({self.runs})" if self.n else self.runs
 
 
 def _spread(sd: float | None) -> str:
@@ -221,9 +234,12 @@ def _largest(effects: Sequence[Effect], scenario: str) -> str:
         return "-"
     one = here[0]
     who = "" if one.method == "cm" else f"{METHODS[one.method].title} "
-    several = f"; `{one.variant.replace(',', ', ')}`, the largest of {len(here)}" if len(here) > 1 else ""
-    runs = "1 run" if one.n == 1 else f"{one.n} runs"
-    return f"{who}{one.mean('accuracy'):+.2f}{_spread(one.sd('accuracy'))} ({runs}{several})"
+    several = f"<br>{_setting(one)}, largest of {len(here)}" if len(here) > 1 else ""
+    return f"{who}{one.told('accuracy')} ({one.runs}){several}"
+
+
+def _setting(one: Effect) -> str:
+    return " ".join(f"`{option}`" for option in one.variant.split(","))
 
 
 def effects_alone(profile: str) -> str:
@@ -231,7 +247,7 @@ def effects_alone(profile: str) -> str:
     found = measure(profile, [committed()])
     titles = {0: "Many at once", **{point.id: f"{point.title} ({point.id})" for point in load()}}
     lines = [
-        _defined(title, [f"{one.name}: {one.numbers}" for one in made])
+        _measured(title, made, [f"{one.name}: {one.numbers}" for one in made])
         for number, title in titles.items()
         if (made := [one for one in found[number] if one.n or one.stopped])
     ]
@@ -274,7 +290,7 @@ def _markdown(profile: str, found: Mapping[int, Sequence[Effect]]) -> str:
         parts.append(f"## {heading}")
         parts += [_section(point, found[point.id]) for point in load() if point.kind == kind]
     together = [f"{one.name}: {one.numbers}" for one in found[0]] or [LACKING]
-    return "\n\n".join([*parts, "## Many at once", _defined("Measured", together)])
+    return "\n\n".join([*parts, "## Many at once", _measured("Measured", found[0], together)])
 
 
 def _section(point: Point, effects: Sequence[Effect]) -> str:
@@ -284,9 +300,18 @@ def _section(point: Point, effects: Sequence[Effect]) -> str:
         _defined(_at("The code", point.file.replace("*", r"\*")), [point.code]),
         _defined("Here", [point.ours]),
         *([_defined("Other readings", [readings])] if readings else []),
-        _defined("Measured", _effect_lines(point, effects)),
+        _measured("Measured", effects, _effect_lines(point, effects)),
     ]
     return "\n\n".join([f"({anchor(point)})=\n### {point.id}. {point.title}", *entries])
+
+
+def _measured(term: str, effects: Sequence[Effect], lines: Sequence[str]) -> str:
+    """The effects of a point on a page: a few in lines, more in a table."""
+    if sum(one.n > 0 for one in effects) <= FEW:
+        return _defined(term, lines)
+    rows = [[f"{one.who} {_setting(one)}", *map(one.told, METRICS), one.runs] for one in effects]
+    table = render.dense(render.markdown(["", *METRICS, "runs"], rows, numbers=3))
+    return f"{term}\n: " + table.replace("\n", "\n  ")
 
 
 def _defined(term: str, definitions: Sequence[str]) -> str:

@@ -281,8 +281,7 @@ def _number_line(row: Row) -> list[str]:
     who = who if row.dataset == "cifar10" else f"{row.dataset}: {who}"
     ours = render.number(row.ours, row.ours_sd) if row.n else tables.STOPPED
     n = f"{row.n}" + (f" ({row.stopped} stopped)" if row.stopped else "")
-    paper_s, ours = (text.replace(" ", "\N{NO-BREAK SPACE}") for text in (render.number(row.paper, row.paper_sd), ours))
-    return [f"{row.table}", who, paper_s, ours, n, row.verdict]
+    return [f"{row.table}", who, render.number(row.paper, row.paper_sd), ours, n, row.verdict]
 
 
 def switches(stores: Iterable[Store]) -> str:
