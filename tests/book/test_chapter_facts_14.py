@@ -1,0 +1,23 @@
+"""Chapter 14: what its text says of the committed runs."""
+
+import cmlib as cm
+from cmlib.experiment import key
+from cmlib.reproduction import paper
+from cmlib.store import committed
+
+
+def test_the_gap_of_cm_in_til_is_forgetting_and_neither_lambda_nor_epochs_account_for_it():
+    runs = {key(run.experiment): run for run in committed()}
+    whole = cm.Experiment("cifar10", "til", "cm", 0, "paper")
+    fifth = whole.but(seed=1, train_per_class=1000)
+    full, usual, strong, longer = (
+        runs[key(one.to_dict())] for one in (whole, fifth.but(epochs=5), fifth.but(epochs=5, lam=1.0), fifth)
+    )
+    place = paper.Place("cifar10", "til", "cm", "", "accuracy")
+    accuracy, bwt = (paper.printed_table(1)[place._replace(metric=one)].mean for one in ("accuracy", "bwt_final"))
+    assert abs(full.learning_accuracy - paper.just_learned(accuracy, bwt, 5)) < 0.5
+    assert full.bwt_final < bwt - 5 and full.accuracy < accuracy - 5  # "so it is forgetting that differs"
+    assert strong.bwt_final > usual.bwt_final + 2 and strong.learning_accuracy < usual.learning_accuracy - 2
+    assert abs(strong.accuracy - usual.accuracy) < 0.5  # "accuracy stays where it was"
+    assert longer.learning_accuracy > usual.learning_accuracy + 2 and abs(longer.bwt_final - usual.bwt_final) < 1
+    assert max(run.bwt_final for run in (usual, strong, longer)) < bwt - 2  # neither accounts for it
