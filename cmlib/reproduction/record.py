@@ -316,8 +316,7 @@ def _effect(one: Setting | None) -> str:
     effect = one.effect
     if not effect.n:
         return f"{effect.stopped} stopped"
-    sd = effect.sd("accuracy")
-    text = f"{effect.mean('accuracy'):+.2f}" + ("" if sd is None else f" ± {sd:.2f}")
+    text = effect.told("accuracy")
     stopped = f", {effect.stopped} stopped" if effect.stopped else ""
     return (f"**{text}**" if one.settled else text) + f" ({effect.n}{stopped})"
 
