@@ -42,7 +42,8 @@ def seeds_text(seeds: Iterable[int]) -> str:
 def coverage(store: Store) -> str:
     """A row a grid: in each profile how many of its runs there are, of how many."""
     made = {key(run.experiment): run for run in store if not run.other_data}
-    header = ["grid", "what it is for", *(f"`{profile}` {seeds_text(range(n))}" for profile, n in SEEDS.items())]
+    seeds = {profile: seeds_text(range(n)).replace("-", "\N{NON-BREAKING HYPHEN}") for profile, n in SEEDS.items()}
+    header = ["grid", "what it is for", *(f"`{profile}` {text}" for profile, text in seeds.items())]
     rows = []
     for name in grids.names():
         grid = grids.load(name)

@@ -13,7 +13,6 @@ from cmlib.methods import METHODS
 from cmlib.plots import figures, png
 from cmlib.reproduction import board, errata, fair, paper, record, report
 from cmlib.store import REPEATS, Store, committed, write_atomically
-from cmlib.teaching.page import unbroken
 from cmlib.teaching.when import when_to_use
 
 TABLES = {  # by the name of its block
@@ -72,7 +71,7 @@ def with_tables(text: str) -> str:
         name = block[1]
         if name not in TABLES:
             raise StoreError(f"a page asks for the table '{name}'; allowed: {', '.join(TABLES)}")
-        return f"% begin {name}\n\n{unbroken(TABLES[name]())}\n\n% end {name}"
+        return f"% begin {name}\n\n{TABLES[name]()}\n\n% end {name}"
 
     return re.sub(r"% begin (\w+)\n.*?% end \1", fill, text, flags=re.DOTALL)
 

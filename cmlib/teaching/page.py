@@ -192,12 +192,7 @@ def say(text: str, run: Any = None, **values: Any) -> _Output:
         raise OptionError(f"say: '{unused[0]}' was given but the text has no field {{{unused[0]}}}")
     shown, plain = ("".join(parts) for parts in zip(("", ""), *filled))
     record = {"text": text, "values": {k: _plain(v) for k, v in sorted(values.items())}, "runs": _run_ids(run)}
-    return _Output({"text/markdown": unbroken(shown), "text/plain": plain}, {"cmlib": record})
-
-
-def unbroken(text: str) -> str:
-    """A text whose means stay on one line with their deviations: no-break spaces on both sides of every ±."""
-    return text.replace(" ± ", "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}")
+    return _Output({"text/markdown": shown, "text/plain": plain}, {"cmlib": record})
 
 
 def _places(text: str) -> Iterator[tuple[str, str]]:

@@ -1,4 +1,5 @@
-"""What this book adds to Sphinx, an extension listed in `_config.yml`: a search that answers, buttons named as they are seen.
+"""What this book adds to Sphinx, an extension listed in `_config.yml`: a search that answers, buttons named as they are seen,
+numbers that no line parts from what belongs to them.
 
 Search: the terms of the glossary, and the words of its section "Where is it?", lead to the page that answers them. They go into
 `_static/search_words.js`, which `book/_static/search.js` reads on the search page. Names: a button whose hidden name differs from
@@ -17,6 +18,8 @@ GLOSSARY = "book/glossary"
 LINK = re.compile(r"\[([^\]]*)\]\(([\w./-]+?)(?:\.ipynb|\.md)(#[\w-]+)?\)")
 ENTRY = re.compile(r"^((?:\S[^\n]*\n)+)((?:  [^\n]*\n)+)", re.MULTILINE)  # names, then what they mean
 PLACE = re.compile(r"^(\S[^\n]*)\n: ([^\n]*(?:\n  [^\n]*)*)", re.MULTILINE)  # a definition list
+TOGETHER = re.compile(r" ± |(?<=\d) (?=%|runs?\b)")  # the blanks in `75.9 ± 7.5 (3 runs)` and `90 %`
+UNREAD = ("literal", "literal_block", "math", "math_block", "raw")
 SCRIPTS = ("search_words.js", "search.js")
 NAMES = (  # written by the theme and its extensions; each says another thing than what is there
     ('<summary aria-label="Toggle hidden content">', "<summary>"),
@@ -49,6 +52,17 @@ def _answer(names: list[str], meaning: str, named: Mapping[str, str]) -> dict[st
     return {"words": names, "page": page, "anchor": anchor, "text": " ".join(plain.split())}
 
 
+def unbroken(text: str) -> str:
+    """A text with no-break spaces where a line must not end: a mean stays with its deviation, a number with its unit."""
+    return TOGETHER.sub(lambda match: match[0].replace(" ", "\N{NO-BREAK SPACE}"), text)
+
+
+def _keep_together(_app: Any, doctree: Any, _pagename: str) -> None:
+    """Words alone: code and formulas stay as they are, and so does what a cell wrote as HTML."""
+    for text in list(doctree.findall(lambda node: node.tagname == "#text" and node.parent.tagname not in UNREAD)):
+        text.parent.replace(text, type(text)(unbroken(text)))
+
+
 def named_as_seen(html: str) -> str:
     """A page whose buttons have no name beside the words on them."""
     for wrong, right in NAMES:
@@ -78,6 +92,7 @@ def _pages(site: Path) -> Iterator[Path]:
 
 def setup(app: Any) -> dict[str, Any]:
     """Called by Sphinx."""
+    app.connect("doctree-resolved", _keep_together)
     app.connect("html-page-context", _add_scripts)
     app.connect("build-finished", _finish)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

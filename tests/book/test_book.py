@@ -267,6 +267,13 @@ def test_buttons_are_named_as_they_are_seen() -> None:
     assert named_as_seen(button) == '<button class="btn search-button-field x" title="Search" data-x="y">'
 
 
+def test_a_mean_stays_with_its_deviation_and_a_number_with_its_unit() -> None:
+    from cmlib.teaching.site import unbroken
+
+    shown = unbroken("75.9 ± 7.5 (12 runs, 1 stopped), 1 run, 90 % of 20 trees; the runs")
+    assert shown.replace("\N{NO-BREAK SPACE}", "~") == "75.9~±~7.5 (12~runs, 1 stopped), 1~run, 90~% of 20 trees; the runs"
+
+
 def test_notation_names_what_the_package_has() -> None:
     import cmlib as cm
 
@@ -386,6 +393,14 @@ def test_ids_are_unique_on_a_page(soup: Any) -> None:
     ids = Counter(tag["id"] for tag in soup.select(".bd-article [id]"))
     twice = {name for name, count in ids.items() if count > 1}
     assert twice - {"exercise-content", "solution-content", "proof-content"} == set()  # written so by the extensions
+
+
+@site
+def test_no_line_ends_between_a_mean_and_its_deviation(page: str) -> None:
+    soup = soup_of(page)
+    for other in soup.select("code, pre, script, svg, figcaption, .cm-player, .cm-hero"):  # no words, or written by the pictures
+        other.decompose()
+    assert re.findall(r".* ± .*|.*\d %.*", soup.get_text()) == []
 
 
 @site

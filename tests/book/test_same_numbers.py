@@ -54,7 +54,7 @@ class Cell(NamedTuple):
 
 
 def split(line: str) -> list[str]:
-    return [cell.strip().replace("\u00a0", " ") for cell in re.split(r"(?<!\\)\|", line.strip().strip("|"))]
+    return [cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip().strip("|"))]
 
 
 def tables(text: str) -> Iterator[tuple[str, list[str], list[list[str]]]]:

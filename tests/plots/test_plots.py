@@ -352,11 +352,6 @@ def test_say_fills_fields_and_keeps_the_raw_values() -> None:
     assert record["text"] == "Got **{acc:.1f} %**, $\\frac{1}{2}$."
 
 
-def test_a_mean_stays_on_one_line_with_its_deviation() -> None:
-    said = page.say("{m:.1f} ± {s:.1f}", m=75.9, s=7.5)
-    assert said.data == {"text/markdown": "75.9\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}7.5", "text/plain": "75.9 ± 7.5"}
-
-
 def test_say_fills_fields_inside_formulas_and_writes_nan_as_null() -> None:
     said = page.say("$x_{n} = {x:.2f}$ and {y}", run=FakeRun(), x=0.5, y=math.nan)
     assert said.data["text/markdown"] == "$x_{n} = 0.50$ and nan"
