@@ -18,7 +18,7 @@ GLOSSARY = "book/glossary"
 LINK = re.compile(r"\[([^\]]*)\]\(([\w./-]+?)(?:\.ipynb|\.md)(#[\w-]+)?\)")
 ENTRY = re.compile(r"^((?:\S[^\n]*\n)+)((?:  [^\n]*\n)+)", re.MULTILINE)  # names, then what they mean
 PLACE = re.compile(r"^(\S[^\n]*)\n: ([^\n]*(?:\n  [^\n]*)*)", re.MULTILINE)  # a definition list
-TOGETHER = re.compile(r" ± |(?<=\d) (?=%|runs?\b)")  # the blanks in `75.9 ± 7.5 (3 runs)` and `90 %`
+TOGETHER = re.compile(r" ± |(?<=\d) (?=%|runs?\b|seeds?\b)")  # the blanks in `75.9 ± 7.5 (3 runs)`, `90 %`
 UNREAD = ("literal", "literal_block", "math", "math_block", "raw")
 SCRIPTS = ("search_words.js", "search.js")
 NAMES = (  # written by the theme and its extensions; each says another thing than what is there
