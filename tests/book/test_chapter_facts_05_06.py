@@ -11,11 +11,13 @@ import math
 import re
 from collections.abc import Iterator
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from scipy.spatial.distance import cdist, pdist
 
 import cmlib as cm
 from cmlib.reproduction import snapshots
@@ -205,3 +207,40 @@ def test_the_squared_distance_loses_in_til_by_forgetting() -> None:
     assert np.mean([b.accuracy - a.accuracy for a, b in both]) < -5
     assert np.mean([b.learning_accuracy - a.learning_accuracy for a, b in both]) > -1
     assert np.mean([b.bwt_final - a.bwt_final for a, b in both]) < -5
+
+
+def test_the_merged_space_of_the_papers_data_is_read_as_it_was_recorded() -> None:
+    found = snapshots.find(cm.Experiment("cifar10", "cil", "cm", profile="paper"), "merged", [committed()])
+    assert found is not None
+    run, taken = found
+    moves = []
+    for before, after in pairwise(taken):
+        c = before.centroids
+        moves.append(100 * np.linalg.norm(after.centroids[: len(c)] - c, axis=1).mean() / pdist(c).mean())
+    nearest = [one.centroid_labels[cdist(one.points, one.centroids).argmin(axis=1)] for one in taken]
+    early = [100 * np.mean((named == one.labels)[one.labels < 4]) for named, one in zip(nearest, taken, strict=True)]
+    lost = 100 * np.mean(nearest[-1][taken[-1].labels < 8] >= 8)
+    values = record(INSIDE, "far", "digits", "lost")
+    last = 100 * np.mean(nearest[-1][taken[-1].labels >= 8] >= 8)
+    read = {name: values[name] for name in ("far", "worst", "before", "after", "lost", "last", "accuracy")}
+    ours = {"far": np.mean(moves), "worst": max(moves), "before": early[0], "after": early[-1], "lost": lost, "last": last}
+    assert read == pytest.approx({**ours, "accuracy": run.accuracy}, rel=1e-5)
+    assert [len(one.centroids) for one in taken] == [4, 6, 8, 10]
+    assert any("so they do not stand still" in words for words in shown(INSIDE)) == (max(moves) >= 10)
+
+
+def test_at_the_papers_settings_cm_and_er_differ_in_what_they_lose_and_not_in_their_spaces() -> None:
+    both = {
+        name: cm.paper.runs_like(committed(), cm.Experiment("cifar10", "cil", name, profile="paper")) for name in ("cm", "er")
+    }
+    mean = {name: np.mean([run.accuracy for run in ones]) for name, ones in both.items()}
+    told = {name: np.mean([run.R_task_known[-1] for run in ones]) for name, ones in both.items()}
+    learned = {name: np.mean([run.learning_accuracy for run in ones]) for name, ones in both.items()}
+    bwt = {name: np.mean([run.bwt_final for run in ones]) for name, ones in both.items()}
+    values = record(MERGING, "told", "told_er")
+    for name, numbers in (("accuracy", mean), ("told", told), ("learned", learned), ("bwt", bwt)):
+        assert [values[name], values[f"{name}_er"]] == pytest.approx([numbers["cm"], numbers["er"]])
+    words = "\n".join(shown(MERGING))
+    assert ("not the spaces of CM" in words) == (abs(told["cm"] - told["er"]) < 2 < abs(mean["cm"] - mean["er"]))
+    slow = learned["cm"] < learned["er"] - 10 and bwt["cm"] > bwt["er"] + 10
+    assert ("CM lets new classes in too little, ER gives up old ones" in words) == slow

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from cmlib.experiment import Experiment
 from cmlib.methods import METHODS
-from cmlib.reproduction import fair
+from cmlib.reproduction import fair, paper
 from cmlib.store import committed
 
 CHAPTER = Path(__file__).parents[2] / "book" / "08_main_table.ipynb"
@@ -115,3 +116,15 @@ def test_the_report_says_that_the_profile_has_another_order(searches):
             for pair in ((cm.default, er.default), (cm.tested, er.tested))
         )
         assert usual[0] < usual[1] and tuned[0] > tuned[1]
+
+
+def test_the_place_of_cm_at_the_papers_settings_is_that_of_its_means():
+    ((said, _),) = outputs("paper-place")
+    for scenario in ("til", "cil"):
+        here = [name for name, method in METHODS.items() if scenario in method.scenarios]
+        usual = {name: Experiment("cifar10", scenario, name, profile="paper") for name in here}
+        found = {METHODS[name].title: paper.runs_like(committed(), one) for name, one in usual.items()}
+        means = {title: statistics.fmean(run.accuracy for run in runs) for title, runs in found.items() if runs}
+        order = sorted(means, key=means.get, reverse=True)
+        listed = ", ".join(f"{title} {means[title]:.1f}" for title in order)
+        assert f"- {scenario.upper()}, CM place {order.index('CM') + 1} of {len(order)}: {listed}" in said
