@@ -55,6 +55,7 @@ ON_PAGE: set[tuple[str, str]] = {
     *(("06_inside_the_space", name) for name in ("wrong_on", "wrong_off", "far", "worst", "lost", "lost_off")),
     *(("06_inside_the_space", name) for name in ("own", "own_free", "shared", "with_it", "without_it")),
     *(("06_inside_the_space", name) for name in ("first", "second")),  # two features
+    *(("06_inside_the_space", name) for name in ("digits", "digits_worst", "held", "last", "wrong")),  # CIFAR-10
     ("08_main_table", "t"),  # tests of gaps between two methods, from runs that are named
     ("08_main_table", "p"),
     ("08_main_table", "flips"),
