@@ -188,7 +188,7 @@ def test_the_preset_text_follows_the_text():
     sizes = [cm.Experiment(data, "cil", "er", preset="text").memory_size for data in ("cifar10", "cifar100", "tiny-imagenet")]
     ssil = [cm.Experiment(data, "cil", "ssil", preset="text") for data in ("cifar10", "cifar100", "tiny-imagenet")]
     assert sizes == [one.memory_size for one in ssil] == [1000, 500, 1000] and {one.epochs for one in ssil} == {100}
-    assert cm.Experiment("cifar10", "cil", "er", profile="mini", preset="text").memory_size == 100  # of its own scale
+    assert cm.Experiment("cifar10", "cil", "er", profile="mini", preset="text").memory_size == 50  # of its own scale
     assert cm.Experiment("cifar10", preset="text", head="linear").head == "linear"
     assert til.variant == "augmentation=resized-crop,batch_norm=stats,drift_sum=over_t" and til.but(seed=3).batch_norm == "stats"
     assert cm.Experiment("cifar10", preset="default") == cm.Experiment("cifar10")
