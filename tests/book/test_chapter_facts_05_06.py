@@ -195,6 +195,8 @@ def test_with_both_mends_cm_stands_beside_er() -> None:
     assert math.isclose(values["ahead"], np.mean(ahead), abs_tol=1e-9) and values["seeds"] == len(ahead)
     assert values["wins"] == sum(gap > 0 for gap in ahead)
     assert math.isclose(values["mended"] - values["er"], values["ahead"], abs_tol=1e-9)
+    plain = runs(CIL.but(merging="none"))
+    assert min(np.mean(ahead), np.mean([mended[seed].accuracy - plain[seed].accuracy for seed in SEEDS])) > 0  # "Take away"
 
 
 # -- the squared distance -----------------------------------------------------------------------------------------------------
