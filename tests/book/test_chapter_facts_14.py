@@ -6,6 +6,18 @@ from cmlib.reproduction import paper
 from cmlib.store import committed
 
 
+def test_statistics_taken_apart_are_not_how_the_printed_numbers_of_er_were_made():
+    plain = cm.Experiment("cifar10", "cil", "er", 0, "paper")
+    ours = cm.paper.runs_like(committed(), plain)
+    (apart,) = cm.paper.runs_like(committed(), plain.but(batch_norm_batches="by_task"))
+    place = paper.Place("cifar10", "cil", "er", "", "accuracy")
+    accuracy, bwt = (paper.printed_table(1)[place._replace(metric=one)].mean for one in ("accuracy", "bwt_final"))
+    theirs = paper.just_learned(accuracy, bwt, 5)
+    assert len(ours) >= 3 and min(run.accuracy for run in ours) > accuracy  # "with all its seeds"
+    assert abs(sum(run.learning_accuracy for run in ours) / len(ours) - theirs) < 0.5  # "stand as high as the paper's"
+    assert abs(theirs - 20 - apart.learning_accuracy) < 0.5  # "falls twenty points below"
+
+
 def test_the_gap_of_cm_in_til_is_forgetting_and_no_lambda_epochs_or_norm_accounts_for_it():
     runs = {key(run.experiment): run for run in committed()}
     whole = cm.Experiment("cifar10", "til", "cm", 0, "paper")
