@@ -199,6 +199,18 @@ def test_with_both_mends_cm_stands_beside_er() -> None:
     assert min(np.mean(ahead), np.mean([mended[seed].accuracy - plain[seed].accuracy for seed in SEEDS])) > 0  # "Take away"
 
 
+def test_the_photographs_are_compared_on_the_same_seeds() -> None:
+    default = runs(MINI)
+    changes: dict[str, dict[str, str]] = {"frozen": {"projectors": "frozen"}, "none": {"merging": "none"}}
+    mends: dict[str, dict[str, str]] = {"kept": {"cil_loss": "both"}, "near": {"scale_start": "near_one"}}
+    values = record(MERGING, *changes, *mends)
+    for name, change in (changes | mends).items():
+        changed = runs(MINI.but(**change))
+        assert len(changed) >= (3 if name in mends else 1) and set(changed) <= set(default)
+        gap = np.mean([run.accuracy - default[seed].accuracy for seed, run in changed.items()])
+        assert math.isclose(values[name], gap, abs_tol=1e-9), name
+
+
 # -- the squared distance -----------------------------------------------------------------------------------------------------
 
 
