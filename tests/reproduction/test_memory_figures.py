@@ -206,7 +206,7 @@ def test_figure_2b_by_formula_and_in_full(tmp_path):
     drawn = figures.draw("2b", "mini", [Store(tmp_path)])
     now = memory.after(drawn.rows, 5, "til")
     assert now["cm"]["by_formula"] == 1280 and now["cm"]["in_full"] == 12_288 and now["cm"]["bytes"] == 49_152
-    assert now["er"]["in_full"] == 100 * 3073 and now["gem"]["by_formula"] == 250 * 3072, "the memories of the profile"
+    assert now["er"]["in_full"] == 50 * 3073 and now["gem"]["by_formula"] == 250 * 3072, "the memories of the profile"
     assert memory.after(drawn.rows, 10, "cil")["ssil"]["in_full"] == memory.after(drawn.rows, 1, "cil")["ssil"]["in_full"]
     assert all(row["measured"] is None for row in drawn.rows) and any("Not run yet: EWC TIL" in one for one in drawn.notes)
     assert drawn.title == "TIL: CM keeps 9.6 times what its formula says, the least"
