@@ -30,6 +30,7 @@ from cmlib.store import FINISHED, Run, Store, committed, default_folder, one_cop
 
 NAME = "fair"  # among the grids of `cmlib sweep` and the tables of `cmlib table`
 FILE = Path(__file__).with_name("fair.toml")
+SHOWN = ("digits", "mini")  # the profiles whose tables the book has
 BASIS = "cm"  # the method that the others are set beside
 DEFAULT = "the profile's"  # the first setting of every method, in a table
 
@@ -322,20 +323,24 @@ def show(rows: Sequence[Row], form: str = "text") -> str:
 
 
 def block(store: Store) -> str:
-    """The table of `digits` for a page: one table a scenario, and in a word how far the profile `mini` is."""
-    rows, mini = table("digits", [store]), table("mini", [store])
-    done = sum(row.done == row.wanted for row in mini)
-    how_far = f"Profile `mini`: {done} of {len(mini)} searches are complete" + ("." if done else f" ({NOT_RUN}).")
-    tables = [render.dense(one) if one[0] == "|" else one for one in by_scenario(rows)]
-    return "\n\n".join([*tables, *_notes(rows), how_far])
+    """For a page: of each profile one table a scenario and what it rests on; in a line, where no search is complete."""
+    blocks = []
+    for profile in SHOWN:
+        rows = table(profile, [store])
+        if any(row.done == row.wanted for row in rows):
+            blocks += [render.dense(one) if one[0] == "|" else one for one in by_scenario(rows)] + _notes(rows)
+        else:
+            blocks.append(f"Profile `{profile}`: 0 of {len(rows)} searches are complete ({NOT_RUN}).")
+    return "\n\n".join(blocks)
 
 
 def by_scenario(rows: Sequence[Row]) -> list[str]:
     """A heading and a Markdown table for each scenario."""
-    blocks = []
+    blocks, dataset = [], searches(rows[0].profile)[0].dataset
+    where = dataset if dataset == rows[0].profile else f"{dataset}, profile {rows[0].profile}"
     for scenario in dict.fromkeys(row.scenario for row in rows):
         lines = [_line(row) for row in rows if row.scenario == scenario]
-        blocks += [f"**{scenario.upper()}**", render.markdown(HEADER, lines, numbers=len(HEADER) - 2)]
+        blocks += [f"**{scenario.upper()}, {where}**", render.markdown(HEADER, lines, numbers=len(HEADER) - 2)]
     return blocks
 
 
