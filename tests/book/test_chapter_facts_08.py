@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import re
 import statistics
 from pathlib import Path
 
@@ -32,27 +31,6 @@ def searches():
 
 def by_seed(runs):
     return {run.seed: run.accuracy for run in runs}
-
-
-def test_the_table_of_choices_holds_every_complete_search(searches):
-    tables = outputs("tuned-settings")
-    assert len(tables) == len(searches) >= 1
-    for (text, _), found in zip(tables, searches.values(), strict=True):
-        rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if re.match(r"\| (TIL|CIL)", line)]
-        shown = {(kind, method): rest for kind, method, *rest in rows if rest[0] != "not run yet"}
-        assert len(shown) == len(found)
-        for one in found:
-            setting, validated, tested, gap, seeds = shown[one.search.scenario.upper(), METHODS[one.search.method].title]
-            assert setting.strip("`") == one.setting
-            assert validated == f"{statistics.fmean(by_seed(one.validated).values()):.1f}"
-            assert tested == f"{statistics.fmean(by_seed(one.tested).values()):.1f}"
-            cm = next((x for x in found if (x.search.scenario, x.search.method) == (one.search.scenario, "cm")), None)
-            if one.search.method == "cm" or cm is None:
-                assert (gap, seeds) == ("", "")
-            else:
-                mine, its = by_seed(cm.tested), by_seed(one.tested)
-                gaps = [mine[seed] - its[seed] for seed in mine.keys() & its.keys()]
-                assert (gap, seeds) == (f"{statistics.fmean(gaps):+.1f}", str(len(gaps)))
 
 
 def test_the_verdict_is_about_the_best_rival(searches):
