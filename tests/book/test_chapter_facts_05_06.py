@@ -203,6 +203,7 @@ def test_the_photographs_are_compared_on_the_same_seeds() -> None:
     default = runs(MINI)
     changes: dict[str, dict[str, str]] = {"frozen": {"projectors": "frozen"}, "none": {"merging": "none"}}
     mends: dict[str, dict[str, str]] = {"kept": {"cil_loss": "both"}, "near": {"scale_start": "near_one"}}
+    mends["both"] = mends["kept"] | mends["near"]
     values = record(MERGING, *changes, *mends)
     for name, change in (changes | mends).items():
         changed = runs(MINI.but(**change))
