@@ -54,7 +54,7 @@ ON_PAGE: set[tuple[str, str]] = {
     *(("06_inside_the_space", f"{what}_{name}") for what in "dco" for name in ("held", "free", "large")),
     *(("06_inside_the_space", name) for name in ("wrong_on", "wrong_off", "far", "worst", "lost", "lost_off")),
     *(("06_inside_the_space", name) for name in ("own", "own_free", "shared", "with_it", "without_it")),
-    *(("06_inside_the_space", name) for name in ("first", "second")),  # two features
+    *(("06_inside_the_space", name) for name in ("first", "second", "part")),  # two features; a share of what is allowed
     *(("06_inside_the_space", name) for name in ("digits", "digits_worst", "held", "last", "wrong")),  # CIFAR-10
     ("08_main_table", "t"),  # tests of gaps between two methods, from runs that are named
     ("08_main_table", "p"),
@@ -78,6 +78,7 @@ ON_PAGE: set[tuple[str, str]] = {
         for name in ("col", "row", "rem", "col_span", "row_span", "noise", "later", "low", "high", *(f"c{i}" for i in range(9)))
     ),  # effects
     *(("11_merging", name) for name in ("stands", "bare", "seen", "test", "many", "gain")),  # projectors fitted on the page
+    *(("11_merging", name) for name in ("apart", "left")),  # of the printed table
     *(("12_support_set", name) for name in ("e_til", "e_cil", "share")),  # standard errors; a share of a task's images
 }
 

@@ -69,6 +69,10 @@ def when_to_use(store: Store | None = None) -> _Output:
         runs |= {run.id: run for run in named}
         tuned += [alike] if named else []
     source = _source(tuned, found["cil cm"])
+    if tuned and all(tuned):
+        text, said, named, _ = _chosen(found)
+        source, values = source + text, values | said
+        runs |= {run.id: run for run in named}
     return say("\n".join(["**When would you use CM?**", "", *lines, "", source]), run=list(runs.values()), **values)
 
 
@@ -154,6 +158,19 @@ def _memory_and_time(found: dict[str, Outcome]) -> Sentence:
     values: dict[str, Any] = {"cil_kept": cm.kept, "er_kept": er.kept}
     values |= {"cost": cm.cost / er.cost, "til_cost": til_cm.cost / til_er.cost}
     return text, values, _runs(sides), tuned
+
+
+def _chosen(found: dict[str, Outcome]) -> Sentence:
+    """CIL: what CM chose, and what it is with the profile's setting; nothing where that is what it chose."""
+    cm = found["cil cm"]
+    if not (cm.chosen and cm.default):
+        return "", {}, [], True
+    profile = Side(cm.default)
+    text = (
+        f" In CIL CM has chosen `{cm.setting}` (chapter 5); with the profile's setting, which the tables show, it ends at "
+        "{profile:.1f} % and keeps {profile_kept:,} numbers."
+    )
+    return text, {"profile": profile.mean("accuracy"), "profile_kept": profile.kept}, _runs([profile]), True
 
 
 def _source(tuned: Sequence[bool], cm: Outcome) -> str:

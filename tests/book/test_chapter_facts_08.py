@@ -11,7 +11,7 @@ import pytest
 from cmlib.experiment import Experiment
 from cmlib.methods import METHODS
 from cmlib.reproduction import fair, paper
-from cmlib.store import committed
+from cmlib.store import Store, committed
 
 CHAPTER = Path(__file__).parents[2] / "book" / "08_main_table.ipynb"
 CELLS = {cell["id"]: cell for cell in json.loads(CHAPTER.read_text(encoding="utf-8"))["cells"]}
@@ -95,7 +95,25 @@ def test_the_orders_are_those_of_the_means(searches):
             below = " below Cumulative" if name == "digits" else ""
             place = f"The order{below} is {', '.join(names)}: CM is number {names.index('CM') + 1} of {len(names)}"
             assert place in text
+            choices = {METHODS[one.search.method].title: one for one in found if one.search.scenario == kind}
+            part = next(part for part in text.split("\n\n") if place in part)
+            assert f"Its own choice, `{choices['CM'].setting}`, moves CM by" in part
+            kept = [title for title, one in choices.items() if title in names and title != "CM" and not one.chosen]
+            assert ("the profile's)" in part) == bool(kept) and all(title in part.split(" moves CM by")[1] for title in kept)
     assert shown == text.count("tuned alike.**") == values.get("orders", shown)
+
+
+def test_another_cpu_does_to_cm_in_til_what_its_choice_does(searches):
+    again = [run for run in Store(CHAPTER.parent / "repeats") if run.experiment["scenario"] == "til"]
+    repeated = {}
+    for run in again:
+        if run.experiment["profile"] == "digits":
+            repeated.setdefault(run.experiment["method"], []).append(run.accuracy)
+    means = {method: statistics.fmean(ones) for method, ones in repeated.items() if method not in ("naive", "cumulative")}
+    cm = next(one for one in searches["digits"] if (one.search.scenario, one.search.method) == ("til", "cm"))
+    first, chosen = (statistics.fmean(by_seed(runs).values()) for runs in (cm.default, cm.tested))
+    assert len(repeated["cm"]) == len(cm.default) and means["cm"] - first > chosen - first > 0  # "by more than its choice"
+    assert len(means) >= 6 and max(means, key=means.get) == "cm"  # "and to the first place as well"
 
 
 @pytest.mark.parametrize("name, cell", [("digits", "chosen-projector"), ("mini", "chosen-on-photos")])
@@ -155,7 +173,11 @@ def test_the_report_sets_cm_beside_its_best_rival_wherever_all_are_tuned(searche
         }
         best = max(means, key=means.get)
         gaps = [value - complete[best][seed] for seed, value in complete["cm"].items()]
-        assert f"in {kind.upper()} CM reaches" in text and f"best rival, {METHODS[best].title}," in text
+        choice = next(one.setting for one in searches[name] if (one.search.scenario, one.search.method) == (kind, "cm"))
+        assert (
+            f"in {kind.upper()} CM reaches" in text
+            and f"with its choice, `{choice}`, and its best rival, {METHODS[best].title}," in text
+        )
         wanted |= {f"{name}_{kind}": statistics.fmean(complete["cm"].values()), f"{name}_{kind}_rival": means[best]}
         wanted |= {f"{name}_{kind}_gap": statistics.fmean(gaps), f"{name}_{kind}_n": len(gaps)}
         wanted[f"{name}_{kind}_wins"] = sum(gap > 0 for gap in gaps)

@@ -2,6 +2,7 @@
 
 import json
 import math
+import statistics
 
 import pytest
 from handmade import completed
@@ -273,6 +274,10 @@ def test_every_number_of_the_box_follows_from_committed_runs(chapter):
     assert shown.data["text/markdown"].startswith("**When would you use CM?**\n\n- **") and audited(shown, chapter) == []
     values = shown.metadata["cmlib"]["values"]
     assert {"til", "bwt", "cil", "cost"} <= values.keys() and len(shown.metadata["cmlib"]["runs"]) >= 20
+    cm_cil = next(one for one in fair.outcomes("digits", [committed()]) if one.search.label == "cil cm")
+    assert f"In CIL CM has chosen `{cm_cil.setting}`" in shown.data["text/markdown"]  # not what the tables show
+    assert values["profile"] == pytest.approx(statistics.fmean(run.accuracy for run in cm_cil.default))
+    assert values["profile_kept"] == cm_cil.default[0].retained_scalars != values["cil_kept"]
     shown.metadata["cmlib"]["values"] = {**values, "cil": values["cil"] + 0.1}
     assert audited(shown, chapter)
     assert filled.TABLES["when_to_use"]() == cm.when_to_use().data["text/markdown"]

@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import joblib
 import pytest
@@ -668,6 +669,25 @@ def test_other_backends_of_joblib(tmp_path, monkeypatch, undisturbed):
     assert content_of(Store(tmp_path)) == undisturbed and is_clean(tmp_path)
     with pytest.raises(cm.OptionError, match="--budget works with --backend loky only"):
         sweep.sweep(wanted(), tmp_path, jobs=1, backend="threading", budget=20)
+
+
+def test_the_slurm_script_of_the_cluster_page_sweeps_the_grid_it_is_given(monkeypatch):
+    """The script as printed, with Slurm and Dask in name only: it asks for the grid, and its exit code is the sweep's."""
+
+    class Stage(MagicMock):  # a context manager, and whatever attribute is asked for
+        scheduler_address = "tcp://here:1"
+
+    for name in ("dask", "dask.distributed", "dask_jobqueue"):
+        monkeypatch.setitem(sys.modules, name, Stage())
+    page = (Path(__file__).parents[2] / "book" / "cluster.md").read_text(encoding="utf-8")
+    (script,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    asked = []
+    monkeypatch.setattr(sweep, "sweep", lambda experiments, *_, **more: asked.append((list(experiments), more)) or sweep.Report())
+    monkeypatch.setattr(sys, "argv", ["slurm_sweep.py", "table1", "digits", "0-1"])
+    with pytest.raises(SystemExit) as ended:
+        exec(script, {"__name__": "__main__"})
+    ((experiments, _),) = asked
+    assert not ended.value.code and experiments == sweep.of_grids(["table1"], "digits", "0-1", "value") and len(experiments) > 20
 
 
 @pytest.mark.engines

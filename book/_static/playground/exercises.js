@@ -22,8 +22,8 @@
       }),
     },
     {
-      title: "The same network, another question",
-      text: "Now it is told which task an image belongs to, so it only chooses between two digits. But it trains in large steps. Run it once. " +
+      title: "Told which task",
+      text: "Now the network is told which task an image belongs to, in training and in the test, so it only chooses between two digits. But it trains in large steps. Run it once. " +
         "Then lower the learning rate until task 1 loses less than 5 points.",
       setup: "#method=naive&scenario=til&lr=0.1",
       question: "With a learning rate of a tenth of that, task 1 will be forgotten",
