@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import re
 import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -80,15 +81,29 @@ class Checkpoint:
             state = unsealed(raw, method.scenario.device)
             if state.get("run", self.path.stem) != self.path.stem:
                 raise ValueError(f"it is of the run {state['run']}")
-            position = Position(**state["position"])
-            for task in method.scenario.tasks[: position.task + 1]:
-                method.begin_task(task)
-            method.load_state_dict(state["method"])
-            optimizer = method.make_optimizer()
-            optimizer.load_state_dict(state["optimizer"])
+            position, kept, steps = Position(**state["position"]), state["method"], state["optimizer"]
+        except torch.OutOfMemoryError:  # of the device: no fault of the file
+            raise
         except Exception as error:
             raise self._damaged(error) from None
+        for task in method.scenario.tasks[: position.task + 1]:
+            method.begin_task(task)
+        self._fill(method, kept)
+        optimizer = method.make_optimizer()
+        optimizer.load_state_dict(steps)
         return position, optimizer
+
+    def _fill(self, method: Method, kept: dict[str, Any]) -> None:
+        """Put a method's tensors in; StoreError where it has others, or of other shapes, than when the checkpoint was written."""
+        try:
+            other = [name for names in method.load_state_dict(kept, strict=False) for name in names]
+        except RuntimeError as error:
+            other = re.findall(r"size mismatch for (\S+):", str(error)) or [one_line(error)]
+        if other:
+            why = f"does not fit the method as it is now: {', '.join(other[:3])}{', ...' * (len(other) > 3)}"
+            raise StoreError(
+                f"the checkpoint {self.path} {why}. What a method keeps is registered in begin_task; or remove it to start anew"
+            )
 
     def _damaged(self, error: Exception) -> StoreError:
         reason = one_line(error) if type(error) is ValueError else error.__class__.__name__

@@ -29,16 +29,17 @@ def record(step: Step, x: Tensor, y: Tensor) -> Callable[[], Tensor]:
 
     Makes real steps first, on a stream of its own: what is allocated or chosen once must not be recorded.
     """
-    aside = torch.cuda.Stream(x.device)
-    aside.wait_stream(torch.cuda.current_stream(x.device))
-    with torch.cuda.stream(aside):
-        for _ in range(WARM_UP):
-            step(x, y)
-    torch.cuda.current_stream(x.device).wait_stream(aside)
-    torch.cuda.synchronize(x.device)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        loss = step(x, y)
+    with torch.cuda.device(x.device):  # a graph is captured on the current card
+        aside = torch.cuda.Stream()
+        aside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(aside):
+            for _ in range(WARM_UP):
+                step(x, y)
+        torch.cuda.current_stream().wait_stream(aside)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            loss = step(x, y)
 
     def replay() -> Tensor:
         graph.replay()

@@ -6,12 +6,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import math
 import os
 import re
 import unicodedata
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
@@ -52,7 +53,16 @@ class ImageData:
     mean: tuple[float, ...]  # per channel, of x / 255 on the training set; published constants for the known sets
     std: tuple[float, ...]
     augmentation: str  # "crop-flip" (4-pixel pad, crop, flip), "flip" or "none"
-    digest: str  # 12 hex digits of blake2b over the four arrays
+    digest: str  # 12 hex digits of blake2b over the four arrays; another one where what follows from `load` was changed
+    loaded: tuple[object, ...] = field(default=(), repr=False)  # mean, std and augmentation as `load` has set them
+
+    def __post_init__(self) -> None:
+        """A copy with another mean, std or augmentation is other data, and has another digest."""
+        now = (tuple(self.mean), tuple(self.std), self.augmentation)
+        if self.loaded and now != self.loaded:
+            changed = hashlib.blake2b(f"{self.digest} {now}".encode(), digest_size=6).hexdigest()
+            object.__setattr__(self, "digest", changed)
+        object.__setattr__(self, "loaded", now)
 
     @property
     def vectors(self) -> bool:

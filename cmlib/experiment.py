@@ -65,7 +65,8 @@ class Experiment:
     profile: str
     engine: str
     options: Mapping[str, Any]
-    given: Mapping[str, Any]
+    given: Mapping[str, Any] = field(compare=False)
+    preset: str = field(compare=False)
     source: str = field(compare=False, repr=False)
 
     def __init__(
@@ -88,13 +89,11 @@ class Experiment:
         profile = profile or ("digits" if where.name == "digits" else "paper")
         check_name("profile", profile, PROFILES)
         check_name("engine", engine, ENGINES)
-        given = {
-            **preset_values(cls, check_name("preset", preset, PRESETS), profile, where.name, scenario),
-            **parse_options(cls, options),
-        }
-        settled = {**profile_defaults(cls, profile, where.name, scenario), **given}
+        given = parse_options(cls, options)
+        over = {**preset_values(cls, check_name("preset", preset, PRESETS), profile, where.name, scenario), **given}
+        settled = {**profile_defaults(cls, profile, where.name, scenario), **over}
         if settled["task_sizes"]:
-            settled["n_tasks"] = _one_number_of_tasks(given, engine)
+            settled["n_tasks"] = _one_number_of_tasks(over, engine)
         norm = settled["batch_norm"]
         if norm != "shared" and scenario == "cil":
             raise OptionError(f"batch_norm={norm} needs to know the task: only scenario til has it; allowed in cil: shared")
@@ -104,6 +103,7 @@ class Experiment:
         for name, value in zip(FIELDS, values, strict=True):
             object.__setattr__(self, name, value)
         object.__setattr__(self, "source", where.source)
+        object.__setattr__(self, "preset", preset)
         object.__setattr__(self, "options", MappingProxyType(settled))
         object.__setattr__(self, "given", MappingProxyType(given))
 
@@ -121,7 +121,8 @@ class Experiment:
 
     def _fields(self) -> dict[str, Any]:
         """What makes the same experiment again, without a look at the file system; options aside."""
-        return {name: getattr(self, name) for name in FIELDS} | {"dataset": Named(self.dataset, self.source)}
+        fields = {name: getattr(self, name) for name in FIELDS}
+        return fields | {"dataset": Named(self.dataset, self.source), "preset": self.preset}
 
     @classmethod
     def of(cls, content: Mapping[str, Any]) -> Experiment:
@@ -134,7 +135,7 @@ class Experiment:
         return cls(**{**content["options"], **{key: content[key] for key in FIELDS}, "dataset": where})
 
     def but(self, **changes: Any) -> Experiment:
-        """The same experiment with some fields or options changed; unsaid options follow the profile anew."""
+        """The same experiment with some fields or options changed; unsaid options follow profile and preset anew."""
         fields = self._fields()
         if "dataset" in changes and "profile" not in changes:
             fields["profile"] = None
@@ -212,13 +213,22 @@ def preset_values(cls: type[Method], preset: str, profile: str, dataset: str, sc
 
 
 def profile_defaults(cls: type[Method], profile: str, dataset: str, scenario: str) -> dict[str, Any]:
-    """Every option's value where the experiment says nothing: option, then method, then profile."""
+    """Every option's value where the experiment says nothing: the option's default, then the profile's, then the method's.
+
+    A profile speaks of the package's options alone: an option that a reader's method defines is not CM's of the same name.
+    """
     allowed = allowed_options(cls)
     values = {name: option.default for name, option in allowed.items()}
-    values.update(cls.defaults.get(scenario, {}))
     chosen = profile_options(profile, dataset, scenario, cls.name)
-    values.update({name: allowed[name].parse(name, value) for name, value in chosen.items() if name in allowed})
+    values.update({name: allowed[name].parse(name, value) for name, value in chosen.items() if _of_the_package(name, allowed)})
+    values.update(parse_options(cls, cls.defaults.get(scenario, {})))
     return values
+
+
+def _of_the_package(name: str, allowed: Mapping[str, Option]) -> bool:
+    """Whether an option is one of those that cmlib's own methods have."""
+    ours = (allowed_options(method).get(name) for method in METHODS.values() if not method.own)
+    return name in allowed and allowed[name] in ours
 
 
 def _one_number_of_tasks(given: Mapping[str, Any], engine: str) -> int:

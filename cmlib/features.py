@@ -8,6 +8,7 @@ two packages of the Python index (16 MB), which are installed apart. Used in cha
 from __future__ import annotations
 
 import importlib
+import zlib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -95,7 +96,10 @@ def write_features(
     interrupted extraction goes on where it was. Raises `OptionError`, `DataError`.
     """
     target = check_target(path)
+    if data.vectors:
+        raise DataError(f"{data.name} holds feature vectors already; expected images")
     network = network or efficientnet_lite0()
+    mark = zlib.crc32(extract(data.x_train[:2], network, size).half().numpy().tobytes())  # parts of another network stay apart
     target.parent.mkdir(parents=True, exist_ok=True)
     arrays: dict[str, Any] = {"class_names": np.array(data.class_names)}
     parts: list[Path] = []
@@ -106,7 +110,7 @@ def write_features(
         rows, found = first_of_each(y, per_class), []
         for start in tqdm(range(0, len(rows), PART), desc=f"features {split}", disable=None, leave=False):
             some = rows[start : start + PART]
-            parts.append(target.with_name(f".{target.name}.{data.digest}-{size}-{per_class}-{split}-{start}.npy"))
+            parts.append(target.with_name(f".{target.name}.{data.digest}-{mark:08x}-{size}-{per_class}-{split}-{start}.npy"))
             found.append(_kept(parts[-1], partial(extract, x[some], network, size)))
         arrays |= {f"x_{split}": np.concatenate(found), f"y_{split}": y[rows].numpy()}
     np.savez(target, **arrays)

@@ -99,4 +99,7 @@ def _git(*words: str) -> str:
     here = Path(__file__).resolve().parent
     if not (here.parent / ".git").exists():
         return ""
-    return subprocess.run(["git", "-C", str(here), *words], capture_output=True, text=True, check=False).stdout.strip()
+    try:
+        return subprocess.run(["git", "-C", str(here), *words], capture_output=True, text=True, check=False).stdout.strip()
+    except OSError:  # a checkout on a machine without git
+        return ""

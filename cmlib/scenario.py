@@ -93,9 +93,9 @@ class Scenario:
         self.class_names = tuple(data.class_names[k] for k in self.class_order.tolist())
         self.mean, self.std = (_as_image(value, data.x_train, self.device) for value in (data.mean, data.std))  # [1, C, H, W]
         train, test = self._splits(data, train_per_class, eval_split)
-        labels = {i: train.labels(self._classes(i)) for i in range(n_tasks)}
+        labels = {i: train.labels(self._classes(i)) for i in range(self.n_tasks)}
         self._check_support(labels, support_size, stratified)
-        self.tasks = [self._task(i, train, test, support_size, stratified) for i in range(n_tasks)]
+        self.tasks = [self._task(i, train, test, support_size, stratified) for i in range(self.n_tasks)]
 
     # -- tasks ------------------------------------------------------------------------------------------------------------
 
@@ -178,7 +178,8 @@ class Scenario:
         advice = f"the {'smallest' if small else 'largest'} that works: {works}"
         if smallest > largest:
             few = any(int(y.unique(return_counts=True)[1].min()) < 2 for y in labels.values())
-            advice = "every class needs two training images" if few else f"take {setting('stratified', 'true')}"
+            other = "more training images a class, or tasks of more equal sizes" if stratified else setting("stratified", "true")
+            advice = "every class needs two training images" if few else f"take {other}"
             advice = f"no size works: {advice}"
         task = next(index for index, (low, high) in ranges.items() if not low <= size <= high) + 1
         if size > largest:

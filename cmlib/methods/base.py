@@ -56,6 +56,11 @@ class Option:
     above_low: bool = False  # the value must be greater than `low`
     optional: bool = False  # None ("none" on the command line) is allowed
 
+    def __post_init__(self) -> None:
+        """Where no type is said, it is that of the default."""
+        if self.kind is str and isinstance(self.default, bool | int | float):
+            object.__setattr__(self, "kind", type(self.default))
+
     def parse(self, name: str, value: object) -> Any:
         """Return the value in its type; raise OptionError saying what is allowed."""
         if self.optional and (value is None or value == "none"):
@@ -65,7 +70,7 @@ class Option:
         parsed = self._typed(value)
         if self.kind is int and parsed is not None and abs(parsed) > LARGEST:
             raise OptionError(f"{name}={value} is impossible; allowed: whole numbers up to {LARGEST}")
-        if parsed is None or (self.kind is not bool and not self._in_range(parsed)):
+        if parsed is None or (self.kind in (int, float) and not self._in_range(parsed)):
             raise OptionError(f"{name}={value} is impossible; allowed: {self.allowed()}")
         return parsed
 
@@ -89,7 +94,7 @@ class Option:
         if self.choices or self.kind is bool:
             words = ", ".join(self.choices) if self.choices else "true, false"
         else:
-            words = "a whole number" if self.kind is int else "a number"
+            words = {int: "a whole number", float: "a number"}.get(self.kind, "a text")
             if self.low > -math.inf:
                 words += f" {'above' if self.above_low else 'of at least'} {self.low:g}"
             if self.high < math.inf:
@@ -173,16 +178,26 @@ def _join(name: str, cls: type[Method]) -> None:
 
 
 def _revision(cls: type[Method]) -> int:
-    """A number that changes with the source: of the whole file; in a notebook of the hooks, also of parents written there."""
+    """A number that changes with the source: of the whole file; in a notebook of the class, its parents and helpers there."""
     module = sys.modules.get(cls.__module__)
-    family = [kind for kind in cls.__mro__ if issubclass(kind, Method) and not kind.__module__.startswith("cmlib.")]
-    hooks = [hook for kind in family for hook in vars(kind).values() if inspect.isfunction(hook)]
     try:
         whole = module is not None and getattr(module, "__file__", None)
-        text = inspect.getsource(module) if module and whole else "".join(map(inspect.getsource, hooks))
+        text = inspect.getsource(module) if module and whole else _source(cls)
     except (OSError, TypeError):  # no source that could be read
         return 1
     return 1 + zlib.crc32(text.encode())
+
+
+def _source(cls: type[Method]) -> str:
+    """What a method written in a notebook does: its hooks, the functions there that they call, and its plain values."""
+    family = [kind for kind in cls.__mro__ if issubclass(kind, Method) and not kind.__module__.startswith("cmlib.")]
+    inside = [(name, value) for kind in family for name, value in vars(kind).items()]
+    functions = [value for _, value in inside if inspect.isfunction(value)]
+    for one in functions:  # grows while it is gone through
+        named = (one.__globals__.get(name) for name in one.__code__.co_names)
+        functions += [f for f in named if inspect.isfunction(f) and f.__module__ == cls.__module__ and f not in functions]
+    values = [f"{name} = {value!r}" for name, value in inside if not (name.startswith("__") or callable(value))]
+    return "".join([*map(inspect.getsource, functions), *(one for one in values if " at 0x" not in one)])
 
 
 class Method(nn.Module):

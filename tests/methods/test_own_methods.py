@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import linecache
 import os
 import subprocess
 import sys
+import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,11 +15,12 @@ from typing import Any
 import chapter16
 import numpy as np
 import pytest
+import torch
 from matplotlib.figure import Figure
 
 import cmlib as cm
-from cmlib import cli
-from cmlib.errors import OptionError
+from cmlib import cli, loop
+from cmlib.errors import OptionError, StoreError
 from cmlib.methods import METHODS, own
 from cmlib.methods.base import Method
 from cmlib.reproduction import audit, grids, paper, tables
@@ -279,3 +282,110 @@ def test_avalanche_needs_the_scores_of_a_batch(folder: Path, few_digits: Any) ->
     experiment = cm.Experiment("digits", "cil", "mine", engine="avalanche", **SMOKE)
     with pytest.raises(OptionError, match=r"mine keeps no scores of a batch: take self\.cross_entropy"):
         cm.run(experiment, few_digits, progress=False)
+
+
+NOTEBOOK = """
+import cmlib as cm
+
+WEIGHT = 1.0
+
+def doubled(value):
+    return {factor} * value
+
+class Cell(cm.METHODS["naive"]):
+    options = {{"warmth": cm.Option({warmth}, "how warm", float)}}
+    share = {share}
+
+    def loss(self, x, y, task):
+        return doubled(super().loss(x, y, task))
+"""
+
+
+def test_in_a_notebook_whatever_the_class_says_makes_its_revision(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its hooks, the helpers that they call, its constants and its options; the same cell again is the same method."""
+
+    def revision(**parts: Any) -> int:
+        text = NOTEBOOK.format(**{"factor": 2, "warmth": 1.0, "share": 0.5} | parts)
+        name = f"<cell {hash(text)}>"
+        monkeypatch.setitem(linecache.cache, name, (len(text), None, text.splitlines(keepends=True), name))
+        page = types.ModuleType("__main__")
+        monkeypatch.setitem(sys.modules, "__main__", page)
+        exec(compile(text, name, "exec"), page.__dict__)
+        return cm.register("cell")(page.Cell).revision
+
+    first = revision()
+    assert first > 1 and revision() == first
+    assert len({first, revision(factor=3), revision(warmth=2.0), revision(share=0.1)}) == 4
+
+
+def test_what_a_method_says_of_its_options_holds_in_every_profile() -> None:
+    @cm.register("warm")
+    class Warm(Method):
+        """An own lam, which is not CM's, and another step."""
+
+        options = {"lam": cm.Option(5.0, "weight", float), "memory_size": METHODS["er"].options["memory_size"]}
+        defaults = {"til": {"lr": 0.1, "batch_size": 128}}
+
+    one = cm.Experiment("cifar100", "til", "warm")
+    assert (one.lam, one.lr, one.batch_size, one.n_tasks, one.variant) == (5.0, 0.1, 128, 10, "")
+    assert cm.Experiment("cifar100", "cil", "warm").lr == 0.01 and cm.Experiment("cifar100", "til", "cm").lam == 0.75
+    assert cm.Experiment("digits", "til", "warm").memory_size == 50  # an option of the package: the profile's
+    Warm.defaults = {"til": {"learning_rate": 0.1}}
+    with pytest.raises(OptionError, match="warm has no option 'learning_rate'"):
+        cm.Experiment("digits", "til", "warm")
+
+
+def test_options_may_leave_out_their_type() -> None:
+    assert cm.Option(0.5, "weight").parse("w", "0.7") == 0.7 and cm.Option(3, "images").parse("n", 4.0) == 4
+    assert cm.Option("soft", "how").parse("how", "hard") == "hard" and cm.Option("soft", "how").allowed() == "a text"
+    with pytest.raises(OptionError, match=r"w=warm is impossible; allowed: a number"):
+        cm.Option(0.5, "weight").parse("w", "warm")
+
+
+def test_a_method_that_changes_its_answers_at_the_end_of_a_task_is_measured_after_each_epoch(few_digits: Any) -> None:
+    @cm.register("aligned")
+    class Aligned(METHODS["er"]):  # type: ignore[misc, name-defined]
+        """ER whose heads are cut down to one length."""
+
+        def end_task(self, task: Any) -> None:
+            super().end_task(task)
+            for head in self.heads:
+                head.weight.data.zero_()
+                head.bias.data.copy_(-task.index * torch.ones_like(head.bias))
+
+    one = cm.Experiment("digits", "cil", "aligned", **SMOKE, n_tasks=2)
+    made = cm.run(one, few_digits, store="runs", progress=False, each_epoch=True)
+    assert made.each_epoch[-1][-1] != made.R[-1]
+    assert [run.id for run in Store("runs")] == [made.id]
+
+
+def test_what_a_method_registers_too_late_is_named(few_digits: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    @cm.register("late")
+    class Late(METHODS["naive"]):  # type: ignore[misc, name-defined]
+        """Registers a buffer when a task ends."""
+
+        def end_task(self, task: Any) -> None:
+            self.register_buffer("seen", torch.ones(2))
+
+    one = cm.Experiment("digits", "cil", "late", **SMOKE, n_tasks=2)
+
+    def stopped(_: Any, seen: list[Any], position: Any) -> None:
+        if len(seen) == 2:
+            raise KeyboardInterrupt
+        position.R.append([50.0])
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(loop, "measure", stopped)
+        cm.run(one, few_digits, store="runs", progress=False)
+    (kept,) = Path("runs").rglob("*.ckpt")
+    why = r"does not fit the method as it is now: seen\. What a method keeps is registered in begin_task"
+    with pytest.raises(StoreError, match=why):
+        cm.run(one, few_digits, store="runs", progress=False)
+
+    def full(*_: Any) -> Any:
+        raise torch.OutOfMemoryError("the card is full")
+
+    monkeypatch.setattr(Late, "begin_task", full)
+    with pytest.raises(torch.OutOfMemoryError, match="the card is full"):  # no word of a damaged file
+        cm.run(one, few_digits, store="runs", progress=False)
+    assert kept.is_file()

@@ -362,6 +362,8 @@ def test_the_states_of_the_released_code():
     assert [one.batch_norm_batches for one in er] == ["by_task", "whole", "by_task", "by_task"]
     assert [one.batch_split for one in er] == ["tasks", "half", "tasks", "tasks"]
     assert cm.Experiment("cifar10", "til", "cm", preset="july22").epochs == 20 and july.epochs == 10
+    gem = [cm.Experiment(name, "til", "gem", preset="july22").exemplars for name in ("cifar10", "cifar100", "tiny-imagenet")]
+    assert gem == ["random", "random", "first"]  # the first patterns of CIFAR's files are a mix of classes
     chunks = [cm.Experiment(name, "til", "cm", preset="head") for name in ("cifar10", "cifar100", "tiny-imagenet")]
     assert [(one.support_chunk, one.batch_size, one.lam) for one in chunks] == [(32, 32, 0.1), (16, 16, 0.1), (32, 32, 0.1)]
     assert cm.Experiment("cifar100", "cil", "ssil", preset="head").batch_size == 32

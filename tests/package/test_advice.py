@@ -98,6 +98,8 @@ def test_without_a_way_out_no_option_is_advised() -> None:
     for stratified in (True, False):
         call = lambda: Scenario(images(9, 1, 9, 9), n_tasks=2, support_size=4, stratified=stratified)  # noqa: B023, E731
         assert "--set" not in refused(call, "support_size=4 ", "no size works: every class needs two training images")
+    uneven = lambda: Scenario(images(*[5] * 10), task_sizes=(1, 1, 8), support_size=8)  # noqa: E731
+    assert "--set" not in refused(uneven, "no size works: take more training images a class, or tasks of more equal sizes")
     text = refused(lambda: Scenario(images(9, 1, 9), n_tasks=3, train_per_class=2), "has only 1 image; leave the option out")
     assert "--set" not in text
     Scenario(images(9, 9, 9, 9, 9), n_tasks=5)

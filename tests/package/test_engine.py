@@ -239,6 +239,13 @@ def test_experiments_are_values():
     a = cm.Experiment(lam=0.5)
     assert a == cm.Experiment(lam="0.5") and hash(a) == hash(cm.Experiment(lam=0.5)) and a != cm.Experiment(lam=0.4)
     assert a.but(seed=2).lam == 0.5 and a.but(seed=2).seed == 2 and a.but(method="naive").method == "naive"
+    head = cm.Experiment("cifar10", "til", "cm", preset="head", lam=0.3)
+    assert head.but(scenario="cil") == cm.Experiment("cifar10", "cil", "cm", preset="head", lam=0.3)
+    assert head.but(profile="mini").epochs == 5 and head.but(preset="default").drift_sum == "mean"
+    assert cm.Experiment("cifar10", lam=0.1) == cm.Experiment("cifar10")  # whoever says it
+    assert (
+        pickle.loads(pickle.dumps(head)) == head and pickle.loads(pickle.dumps(head)).but(scenario="cil").projectors == "frozen"
+    )
     assert pickle.loads(pickle.dumps(a)) == copy.deepcopy(a) == a
     assert a.variant == "lam=0.5" and cm.Experiment().variant == ""
     with pytest.raises(AttributeError, match="Did you mean 'epochs'"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -402,7 +403,7 @@ def test_an_interrupted_extraction_goes_on(tmp_path: Path, monkeypatch: pytest.M
 
     def counting(x: Tensor) -> Tensor:
         calls.append(len(x))
-        if len(calls) == 3:
+        if len(calls) == 4:
             raise KeyboardInterrupt
         return brightness(x)
 
@@ -410,9 +411,34 @@ def test_an_interrupted_extraction_goes_on(tmp_path: Path, monkeypatch: pytest.M
         features.write_features(data, tmp_path / "f.npz", counting, 32)
     assert not (tmp_path / "f.npz").exists()
     features.write_features(data, tmp_path / "f.npz", counting, 32)
-    assert calls == [10, 10, 10, 10, 6, 10, 2]
+    assert calls == [2, 10, 10, 10, 2, 10, 6, 10, 2]  # two images first: is it the same network?
     whole = datasets.load(features.write_features(data, tmp_path / "a new folder" / "whole.npz", brightness, 32))
     assert datasets.load(tmp_path / "f.npz").digest == whole.digest
+
+
+def test_parts_of_another_network_are_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = shades(4, 9)
+    monkeypatch.setattr(features, "PART", 10)
+
+    def breaking(x: Tensor) -> Tensor:
+        if len(x) == 6:  # the last part
+            raise KeyboardInterrupt
+        return -brightness(x)
+
+    with pytest.raises(KeyboardInterrupt):
+        features.write_features(data, tmp_path / "f.npz", breaking, 32)
+    made = datasets.load(features.write_features(data, tmp_path / "f.npz", brightness, 32))
+    torch.testing.assert_close(made.x_train, features.extract(data.x_train, brightness, 32), atol=2e-3, rtol=2e-3)
+    with pytest.raises(DataError, match="holds feature vectors already; expected images"):
+        features.write_features(made, tmp_path / "g.npz", brightness, 32)
+
+
+def test_data_with_another_mean_are_other_data(tmp_path: Path) -> None:
+    data = shades(4, 9)
+    assert dataclasses.replace(data, name="other").digest == data.digest
+    others = [dataclasses.replace(data, **one).digest for one in ({"mean": (0.9,)}, {"std": (0.9,)}, {"augmentation": "flip"})]
+    assert len({data.digest, *others}) == 4 and all(len(one) == 12 for one in others)
+    assert dataclasses.replace(data, mean=(0.9,)).digest == others[0]
 
 
 def test_without_the_network_the_command_says_what_to_install(

@@ -227,3 +227,9 @@ def test_draws_of_resized_crops():
     ratio = (width / height)[free]
     assert 0.079 < float(area.min()) < 0.1 and bool((ratio > 0.749).all()) and bool((ratio < 1.334).all())
     assert abs(float(flip.mean()) - 0.5) < 0.03 and abs(float(area.mean()) - 0.53) < 0.02
+
+
+def test_task_sizes_alone_say_how_many_tasks_there_are():
+    for sizes in ((4, 3, 3), (1, 1, 1, 1, 1, 1, 4)):
+        made = Scenario(datasets.load("digits"), task_sizes=sizes)
+        assert made.n_tasks == len(made.tasks) == len(sizes) and [len(task.classes) for task in made.tasks] == list(sizes)
