@@ -575,7 +575,7 @@ def _finish(
         mean, std = mean_std(arrays["x_train"])
     if augmentation is None:
         augmentation = "none" if arrays["x_train"].ndim == 2 or arrays["x_train"].shape[2] < 16 else "crop-flip"
-    tensors = {key: torch.from_numpy(np.ascontiguousarray(arrays[key])) for key in KEYS}
+    tensors: dict[str, Any] = {key: torch.from_numpy(np.ascontiguousarray(arrays[key])) for key in KEYS}
     return ImageData(
         name, **tensors, class_names=class_names, mean=mean, std=std, augmentation=augmentation,
         digest=digest or imagefiles.digest_of(arrays),

@@ -29,7 +29,7 @@ _BY_PROFILE = {name: [_VALUE] for name in PROFILES}
 _AXIS = {"option": str, "values": (_BY_PROFILE, [_VALUE]), "printed?": [_VALUE]}
 _ROW = {
     **{"methods": [str], "scenarios": [str], "datasets?": [str], "also?": bool, "pooled?": bool, "axes?": [_AXIS]},
-    "options?": {f"{name}?": dict for name in PROFILES},
+    **{"options?": {f"{name}?": dict for name in PROFILES}, "other?": dict},
 }
 _FILE = {
     **{"title": str, "unit": str, "metrics": [str], "notes?": [str], "rows": [_ROW]},
@@ -43,6 +43,7 @@ class Cell:
 
     variant: the options that are ours in this place, `name=value,...`; printed: those that the paper prints there.
     also: a place the paper does not have as such; it is set beside a number that stands in another place.
+    other: with which other settings the paper's number was made, where ours are not those.
     """
 
     dataset: str
@@ -52,6 +53,7 @@ class Cell:
     variant: str = ""
     printed: str = ""
     also: bool = False
+    other: str = ""
 
     @property
     def scenario(self) -> str:
@@ -177,7 +179,8 @@ def _cells(row: Mapping[str, Any], dataset: str, profile: str, named: Set[str]) 
         for name in set(FIELDS) & options.keys():
             raise ValueError(f"{name} is no option")
         printed = _variant({name: value for name, _, value in place if value is not None})
-        cells.append(Cell(dataset, kinds, method, options, _variant(options), printed, bool(row.get("also"))))
+        also, other = bool(row.get("also")), row.get("other", {}).get(method, "")
+        cells.append(Cell(dataset, kinds, method, options, _variant(options), printed, also, other))
     return cells
 
 

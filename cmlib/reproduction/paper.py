@@ -163,6 +163,15 @@ def same_setting(dataset: str, scenario: str) -> list[tuple[int, Place, Printed]
     ]
 
 
+def noise(dataset: str, scenario: str) -> float:
+    """What two printed accuracies must be apart to mean anything: twice the deviation of a difference, in points.
+
+    From the numbers that the paper prints for CM's usual setting in several tables, which should be one and the same.
+    """
+    means = [value.mean for _, _, value in same_setting(dataset, scenario)]
+    return 2 * 2**0.5 * statistics.stdev(means)
+
+
 def _unlike_the_same_setting(table: Mapping[Place, Printed]) -> dict[Place, str]:
     """BWT whose just-learned accuracy is far from what other tables print for the same setting.
 

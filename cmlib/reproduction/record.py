@@ -146,20 +146,24 @@ SAME, OPPOSITE, OPEN = "same sign", "opposite sign", "open"
 
 @dataclass(frozen=True)
 class Sign:
-    """A difference that the paper prints, and ours on other data: one value a seed. label: first minus second, in words."""
+    """A difference that the paper prints, and ours on other data: one value a seed. label: first minus second, in words.
+
+    noise: what a printed difference of this scenario must exceed to mean anything; see `paper.noise`.
+    """
 
     table: int
     scenario: str
     label: str
     paper: float
     ours: Sequence[float]
+    noise: float = 0.0
 
     @property
     def verdict(self) -> str:
-        """`same sign` or `opposite sign` where our difference is settled, `open` where it is not, or `not run yet`."""
+        """`same sign` or `opposite sign` where both differences are more than noise, `open` elsewhere, or `not run yet`."""
         if not self.ours:
             return render.NOT_RUN
-        if not settled(self.ours):
+        if not settled(self.ours) or abs(self.paper) <= self.noise:
             return OPEN
         return SAME if statistics.fmean(self.ours) * self.paper > 0 else OPPOSITE
 
@@ -178,11 +182,15 @@ def _signs_of(number: int, profile: str, found: Found) -> list[Sign]:
         classes = 2 if cell.scenario == "til" else 10
         if value is not None and not cell.also and not paper.is_chance(value.mean, classes):  # those runs had stopped
             printed[place], made[place] = value.mean, found.of(cell.experiments(profile)[0])[0]
+    noise = {scenario: paper.noise("cifar10", scenario) for scenario in ("til", "cil")}
     return [
-        Sign(number, other.scenario, _told(first, other), printed[first] - printed[other], paper.gaps(made[first], made[other]))
+        Sign(
+            number, other.scenario, _told(first, other), printed[first] - printed[other],
+            paper.gaps(made[first], made[other]), noise[other.scenario],
+        )
         for first, other in _compared(number, list(printed))
         if printed[first] != printed[other]
-    ]
+    ]  # fmt: skip
 
 
 def _compared(number: int, places: Sequence[Place]) -> list[tuple[Place, Place]]:
@@ -226,6 +234,7 @@ def _runs_counted(stores: Sequence[Store]) -> dict[str, int]:
         "all_outside": verdicts[tables.OUTSIDE],
         "all_agree": verdicts[tables.AGREES],
         "all_differ": verdicts[tables.DIFFERS],
+        "all_other": verdicts[tables.OTHER_SETTINGS],
     }
 
 

@@ -28,17 +28,18 @@ from cmlib.store import Run, Store, committed, default_folder, one_copy
 
 AGREES, DIFFERS, TOO_FEW, STOPPED = "agrees", "differs", "too few runs", "stopped"
 INCONSISTENT, NOT_PRINTED = "paper inconsistent", "not printed"
-OTHER_DATA, OTHER_SCALE = "other data", "other scale"
-INSIDE, OUTSIDE = "inside (one run)", "outside (one run)"  # the paper's mean ± 2 standard deviations
+OTHER_DATA, OTHER_SCALE, OTHER_SETTINGS = "other data", "other scale", "other settings"
+INSIDE, OUTSIDE = "inside (one run)", "outside (one run)"  # the paper's mean ± 2 standard deviations, or 1 point
 ENOUGH = 3  # runs, for a verdict on the numbers
 POINT, POINTS_WITHOUT_SPREAD = 1.0, 3.0  # percentage points
 RATIO_SHARE = 0.1  # of the paper's ratio, for times
 
 UNITS = {"percent": "percent", "ratio": "ratios to the first task of Naive"}
 HOW = {
-    "percent": "agrees: within 1 point or 2 standard deviations of the difference; within 3 points where the paper prints none. "
-    "One run decides nothing; it is inside or outside the paper's mean ± 2 standard deviations.",
-    "ratio": "agrees: within a tenth of the paper's ratio or 2 standard deviations of the difference.",
+    "percent": "agrees: the means are within 1 point or 2 standard errors of their difference; within 3 points where the paper "
+    "prints no deviation. One run decides nothing; it is inside or outside the paper's mean ± 2 standard deviations (at least 1 "
+    "point), and of equal runs 18 in 100 are outside.",
+    "ratio": "agrees: within a tenth of the paper's ratio or twice the root of the sum of both variances.",
 }
 WHAT = "Ours: mean ± standard deviation of the population (divided by n), as the released code computes it; n: runs."
 BWT = "A printed BWT is bwt_final, after the last task; bwt is the paper's formula, over all tasks."
@@ -161,7 +162,8 @@ def _row(number: int, cell: Cell, metric: str, found: Found, experiments: Sequen
     place = Place(cell.dataset, cell.scenario, cell.method, cell.printed, metric.replace("ratio", "seconds"))
     printed = paper.printed_table(number).get(place)
     reason = paper.inconsistencies(number).get(place)
-    timed = metric.startswith("ratio")
+    timed, n = metric.startswith("ratio"), paper.RUNS.get(number)
+    other = cell.other if printed and found.profile == "paper" else ""
     theirs = _as_ratio(number, place, printed) if timed else printed
     ours = _ours(found, experiments, metric)
     return Row(
@@ -173,17 +175,17 @@ def _row(number: int, cell: Cell, metric: str, found: Found, experiments: Sequen
         variant=cell.variant or None,
         paper=theirs.mean if theirs else None,
         paper_sd=theirs.std if theirs else None,
-        paper_n=paper.RUNS.get(number) if theirs else None,
+        paper_n=n if theirs else None,
         ours=_mean(ours.values),
         ours_sd=render.deviation(ours.values),
         n=len(ours.values),
-        verdict=verdict(theirs, ours.values, ours.stopped, cell.dataset, found.profile, bool(reason), timed),
+        verdict=verdict(theirs, ours.values, ours.stopped, cell.dataset, found.profile, bool(reason), timed, bool(other), n),
         stopped=ours.stopped,
         printed_variant=cell.printed or None,
         also=cell.also,
         paper_seconds=printed.mean if printed and timed else None,
         ours_seconds=_mean(ours.seconds),
-        note="; ".join([*([reason] if reason else []), *ours.remarks]) or None,
+        note="; ".join([*(one for one in (reason, other) if one), *ours.remarks]) or None,
     )
 
 
@@ -270,8 +272,13 @@ def verdict(
     profile: str,
     inconsistent: bool = False,
     ratio: bool = False,
+    other: bool = False,
+    n: int | None = paper.RUNS[1],
 ) -> str:
-    """What can be said of the paper's value and our runs, in one or two words."""
+    """What can be said of the paper's value and our runs, in one or two words.
+
+    inconsistent: the paper's own numbers speak against it. other: it was made with other settings. n: the paper's runs.
+    """
     if not values:
         return STOPPED if stopped else NOT_RUN
     if dataset not in paper.TASKS:
@@ -282,20 +289,30 @@ def verdict(
         return NOT_PRINTED
     if inconsistent:
         return INCONSISTENT
+    if other:
+        return OTHER_SETTINGS
     if len(values) == 1 and printed.std is not None:
-        return INSIDE if abs(values[0] - printed.mean) <= 2 * printed.std + 1e-9 else OUTSIDE
+        least = 0.0 if ratio else POINT
+        return INSIDE if abs(values[0] - printed.mean) <= max(least, 2 * printed.std) + 1e-9 else OUTSIDE
     if len(values) < ENOUGH:
         return TOO_FEW
     apart = abs(statistics.fmean(values) - printed.mean)
-    return AGREES if apart <= allowed(printed, statistics.pstdev(values), ratio) + 1e-9 else DIFFERS
+    return AGREES if apart <= allowed(printed, values, ratio, n) + 1e-9 else DIFFERS
 
 
-def allowed(printed: Printed, spread: float, ratio: bool = False) -> float:
-    """How far our mean may be from the paper's: points, or a share of it for ratios of times; or twice both spreads."""
+def allowed(printed: Printed, values: Sequence[float], ratio: bool = False, n: int | None = paper.RUNS[1]) -> float:
+    """How far our mean may be from the paper's: points, or a share of it for ratios of times; or 2 standard errors.
+
+    The standard error of a mean is the population's deviation over the root of n - 1. Of times the paper does not say n: there
+    both deviations count whole.
+    """
     if printed.std is None:
         return POINTS_WITHOUT_SPREAD
-    least = RATIO_SHARE * printed.mean if ratio else POINT
-    return max(least, 2 * math.hypot(printed.std, spread))
+    spread = statistics.pstdev(values)
+    if ratio:
+        return max(RATIO_SHARE * printed.mean, 2 * math.hypot(printed.std, spread))
+    theirs = printed.std / math.sqrt(n - 1) if n and n > 1 else printed.std
+    return max(POINT, 2 * math.hypot(theirs, spread / math.sqrt(len(values) - 1)))
 
 
 def _tau(rows: Sequence[Row]) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ import json
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from handmade import completed
 
@@ -256,14 +257,16 @@ def test_mean_population_deviation_and_number(tmp_path):
     [
         (Printed(50.0, 0.1), [50.9, 51.0, 51.1], "agrees"),  # one point is always allowed
         (Printed(50.0, 0.1), [51.3, 51.4, 51.5], "differs"),
-        (Printed(50.0, 3.0), [55.9] * 3, "agrees"),  # two standard deviations
-        (Printed(50.0, 3.0), [56.1] * 3, "differs"),
-        (Printed(50.0, 3.0), [52.0, 58.0, 64.0], "agrees"),  # 8 apart; 2 sqrt(9 + 24) = 11.5
+        (Printed(50.0, 3.0), [52.9] * 3, "agrees"),  # two standard errors of a mean of five: 2 x 3 / sqrt(4)
+        (Printed(50.0, 3.0), [53.1] * 3, "differs"),
+        (Printed(50.0, 3.0), [51.4, 57.4, 63.4], "agrees"),  # 7.4 apart; 2 sqrt(9 / 4 + 24 / 2) = 7.55
+        (Printed(50.0, 3.0), [51.7, 57.7, 63.7], "differs"),
         (Printed(50.0, None), [53.0] * 3, "agrees"),  # three points without a printed deviation
         (Printed(50.0, None), [40.0, 53.1, 66.2], "differs"),
         (Printed(50.0, 3.0), [50.0] * 2, "too few runs"),
         (Printed(50.0, 3.0), [56.0], "inside (one run)"),
         (Printed(50.0, 3.0), [43.9], "outside (one run)"),
+        (Printed(50.0, 0.1), [50.9], "inside (one run)"),  # a point
         (Printed(50.0, None), [50.0], "too few runs"),
         (Printed(50.0, 3.0), [], "not run yet"),
         (None, [50.0] * 3, "not printed"),
@@ -276,11 +279,35 @@ def test_verdicts(printed, values, expected):
 def test_verdicts_before_the_numbers_are_looked_at():
     good, exact = Printed(50.0, 1.0), [50.0] * 3
     assert tables.verdict(good, exact, 0, "cifar10", "paper", inconsistent=True) == "paper inconsistent"
+    assert tables.verdict(good, exact, 0, "cifar10", "paper", other=True) == "other settings"
+    assert tables.verdict(good, [], 0, "cifar10", "paper", other=True) == "not run yet"
     assert tables.verdict(good, exact, 0, "cifar10", "mini") == "other scale"
     assert tables.verdict(None, exact, 0, "digits", "digits") == tables.verdict(None, exact, 0, "digits", "smoke") == "other data"
     assert tables.verdict(good, [], 2, "cifar10", "paper") == "stopped"
     assert tables.verdict(Printed(2.0, 0.01), [2.19] * 3, 0, "cifar10", "paper", ratio=True) == "agrees"  # a tenth
     assert tables.verdict(Printed(2.0, 0.01), [2.21] * 3, 0, "cifar10", "paper", ratio=True) == "differs"
+
+
+def test_of_equal_programs_one_run_in_six_is_outside_and_one_mean_in_ten_differs():
+    """What the words are worth, by simulation: five printed runs and one, or three, of one and the same distribution."""
+    draws = np.random.default_rng(0).normal(50, 10, (4000, 8))
+    printed = [Printed(float(five.mean()), float(five.std())) for five in draws[:, :5]]
+    words = [tables.verdict(one, [float(v)], 0, "cifar10", "paper") for one, v in zip(printed, draws[:, 5], strict=True)]
+    assert words.count("outside (one run)") / len(words) == pytest.approx(0.18, abs=0.02)  # as the tables' footnote says
+    words = [tables.verdict(one, list(v), 0, "cifar10", "paper") for one, v in zip(printed, draws[:, 5:], strict=True)]
+    assert 0.05 < words.count("differs") / len(words) < 0.15
+
+
+def test_ss_il_and_cope_of_table_1_were_made_with_other_settings(tmp_path):
+    R = matrix([37.0] * 5, [90.0] * 5)
+    for method, options in (("ssil", {}), ("ssil", {"epochs": 100}), ("cope", {}), ("er", {})):
+        save(tmp_path, cm.Experiment("cifar10", "cil", method, 0, **options), R)
+    rows = [row for row in tables.table(1, "paper", [Store(tmp_path)]).rows if row.n and row.metric == "accuracy"]
+    found = {(row.method, row.variant): (row.verdict, row.note or "") for row in rows}
+    assert found["er", None][0] == "outside (one run)" and found["ssil", "epochs=100"][0] == "inside (one run)"
+    assert found["ssil", None][0] == found["cope", None][0] == "other settings"
+    assert "ten times as long" in found["ssil", None][1] and "another program" in found["cope", None][1]
+    assert all(row.note is None for row in tables.table(1, "digits", [Store(tmp_path)]).rows)
 
 
 def test_runs_that_stopped_are_counted_and_shown(tmp_path):

@@ -57,7 +57,7 @@ WRONG: dict[str, list[tuple[Any, str]]] = {
         (lambda c: (torch.ones_like(c), torch.arange(len(c)).double()), "the probabilities are not those"),
         (lambda c: (2 * c.T, -c.square().sum(1)), "weight must have shape"),
         (lambda c: (2 * c, -c.square()), "bias must have shape"),
-        (lambda c: (2 * c.detach(), -c.detach().square().sum(1)), "the layer has no gradient"),
+        (lambda c: (2 * c.detach(), -c.detach().square().sum(1)), "the weight has no gradient"),
         (lambda c: 2 * c, "return two tensors"),
         (lambda c: None, "returns nothing"),
     ],
@@ -98,9 +98,9 @@ def test_a_point_that_moves(capsys: pytest.CaptureFixture[str], right: Any) -> N
 
 
 def test_a_linear_layer(capsys: pytest.CaptureFixture[str]) -> None:
-    assert said(capsys, checks.ch03_2, layer) == "OK 3.2 (22 tests)"
+    assert said(capsys, checks.ch03_2, layer) == "OK 3.2 (24 tests)"
     shifted = lambda c: (2 * (c - c.mean(0)), -c.square().sum(1) + 7)  # noqa: E731  # a term common to all classes is free
-    assert said(capsys, checks.ch03_2, shifted) == "OK 3.2 (22 tests)"
+    assert said(capsys, checks.ch03_2, shifted) == "OK 3.2 (24 tests)"
 
 
 def test_a_distance_in_own_units(capsys: pytest.CaptureFixture[str]) -> None:

@@ -92,9 +92,9 @@ WRONG: dict[str, list[tuple[Callable[..., Any], str]]] = {
     "07_1": [
         (lambda: [(2, -0.5), (2, 0), (2, 0.5), (2, 0.5)], "case a: that is g itself, which points against g1"),
         (lambda: [(2, 0.5), (2, 0), (2, 0.5), (2, 0.5)], "case a: that is g with its sign changed"),
-        (lambda: [(2, 0), (2, 0.25), (2, 0.5), (2, 0.5)], "case b: the margin comes on top of the projection there"),
+        (lambda: [(2, 0), (2, 0.25), (2, 0.5), (2, 0.5)], "case b: you added the margin on top of the projection"),
         (lambda: [(2, 0), (2, -0.25), (2, 0.5), (2, 0.5)], "case b: only the margin was added"),
-        (lambda: [(2, 0), (2, 0), (2, 1), (2, 0.5)], "case c: the margin comes on top of the projection there"),
+        (lambda: [(2, 0), (2, 0), (2, 1), (2, 0.5)], "case c: you added the margin on top of the projection"),
         (lambda: [(2, 0), (2, 0), (2, 0.5), (2, 1.5)], "case d: the margin was added although g does not point against g1"),
         (lambda: [(2, 0), (2, 0), (2, 0.5), (2, 0)], "case d: g points with g1 here"),
         (lambda: [(0, 0), (2, 0), (2, 0.5), (2, 0.5)], "case a: g1 points up"),

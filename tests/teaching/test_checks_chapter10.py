@@ -65,7 +65,7 @@ RIGHT: dict[str, list[tuple[Answer, int]]] = {
         (lambda: [3, 4.33, 5.67, 7, 8.33], 15),
     ],
     "10_2": [(ratio, 18), (lambda a, b, w: np.median(np.array(a[w:]) / np.array(b[w:])), 18)],
-    "10_3": [(Resting, 45)],
+    "10_3": [(Resting, 73)],
 }
 WRONG: dict[str, list[tuple[Answer, str]]] = {
     "10_1": [

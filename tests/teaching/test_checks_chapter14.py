@@ -50,19 +50,25 @@ def changed(k: int, word: str) -> Answer:
 
 def by(printed: float, sd: float | None, values: list[float], spread: Answer = statistics.pstdev, **other: Any) -> str:
     """The right verdict with a mistake: another spread of ours, or other limits."""
-    rules = {"one": True, "enough": 3, "without": 3.0, "least": 1.0, "times": 2.0, "adds": False, "theirs": 1.0, "edge": True}
-    rules |= other
+    rules = {"one": True, "enough": 3, "without": 3.0, "least": 1.0, "alone": 1.0, "times": 2.0, "adds": False, "theirs": 1.0}
+    rules |= {"edge": True, "wide": False, "less": 1, "whole": False} | other
     if not values:
         return "not run yet"
     mean, n = statistics.fmean(values), len(values)
     if n == 1 and sd is not None and rules["one"]:
-        near = abs(mean - printed) <= 2 * sd if rules["edge"] else abs(mean - printed) < 2 * sd
+        limit = max(rules["alone"], 2 * sd)
+        near = abs(mean - printed) <= limit if rules["edge"] else abs(mean - printed) < limit
         return "inside (one run)" if near else "outside (one run)"
     if n < rules["enough"]:
         return "too few runs"
-    ours, theirs = (spread(values) if n > 1 else 0.0), (sd or 0.0) * rules["theirs"]
+    ours = spread(values) if n > 1 else 0.0
+    theirs = (sd or 0.0) * rules["theirs"]
+    if not rules["whole"]:
+        ours, theirs = ours / max(n - rules["less"], 1) ** 0.5, theirs / (5 - rules["less"]) ** 0.5
     both = theirs + ours if rules["adds"] else (theirs**2 + ours**2) ** 0.5
-    allowed = rules["without"] if sd is None and rules["without"] else max(rules["least"], rules["times"] * both)
+    allowed = max(rules["least"], rules["times"] * both)
+    if sd is None and rules["without"]:
+        allowed = max(rules["without"], allowed) if rules["wide"] else rules["without"]
     return "agrees" if abs(mean - printed) <= allowed else "differs"
 
 
@@ -93,15 +99,21 @@ WRONG: dict[str, list[tuple[Answer, str]]] = {
         (lambda p, s, v: "agrees", "ours none: 'not run yet' is expected, got 'agrees'"),
         (slip(one=False), "'inside (one run)' is expected, got 'too few runs'"),
         (slip(edge=False), "ours 84: 'inside (one run)' is expected, got 'outside (one run)'"),
-        (slip(one=False, enough=1), "it looks as if one or two runs were enough"),
-        (slip(enough=2), "it looks as if one or two runs were enough"),
+        (slip(alone=0.0), "ours 80.9: 'inside (one run)' is expected, got 'outside (one run)'; it looks as if the point that is"),
+        (slip(one=False, enough=1), "'inside (one run)' is expected, got 'differs'; it looks as if one or two runs were enough"),
+        (slip(enough=2), "'too few runs' is expected, got 'agrees'; it looks as if one or two runs were enough"),
         (slip(spread=lambda v: 0.0), "it looks as if our spread was left out"),
         (slip(theirs=0.0), "it looks as if the printed spread was left out"),
-        (slip(adds=True), "it looks as if the two sds were added"),
+        (slip(adds=True), "it looks as if the two errors were added"),
         (slip(spread=lambda v: statistics.stdev(v)), "it looks as if our sd is that of a sample"),
-        (slip(times=1.0), "it looks as if one sd is allowed"),
+        (slip(times=1.0), "it looks as if one error is allowed"),
         (slip(least=0.0), "it looks as if the point that is always allowed was forgotten"),
+        (slip(least=3.0), "it looks as if three points are allowed beside a printed sd"),
         (slip(without=0.0), "it looks as if nothing is allowed where no sd is printed"),
+        (slip(wide=True), "it looks as if our spread counts where no sd is printed"),
+        (slip(whole=True), "it looks as if the deviations were not divided by the root of n - 1"),
+        (slip(less=0), "it looks as if they were divided by the root of n, not of n - 1"),
+        (lambda p, s, v: right_2(p, s or None, v), "printed 80 ± 0, ours 82, 82.1, 82.2: 'differs' is expected, got 'agrees'"),
         (lambda p, s, v: adding(v) if len(v) == 2 else right_2(p, s, v), "must stay as they are"),
         (lambda p, s, v: v[7], "your answer raised IndexError"),
     ],

@@ -7,8 +7,8 @@
 
 `exercise` turns it into what the reader calls: it runs the tests in order, stops at the first that fails, prints one line and
 returns None. The first failure says what is wrong, the second and every later one adds the hint. An answer that raises is
-reported like a wrong one; `NotImplementedError` (or `...`) is `not started`. Where a student has asked for it (`record`), each
-try is noted in a file.
+reported like a wrong one; a bare `NotImplementedError` (or `...`) is `not started`: torch's own come with a message. Where a
+student has asked for it (`record`), each try is noted in a file.
 """
 
 from __future__ import annotations
@@ -62,16 +62,16 @@ class Test:
 
     def listed(self, given: Any, count: int, entries: str = "numbers") -> list[Any]:
         """The answer is a list of so many entries; a tuple, an array and a tensor will do."""
-        values = given.tolist() if hasattr(given, "tolist") else given
+        values = plain(given)
         self.true(isinstance(values, list | tuple), f"the answer must be a list, got {type(given).__name__}")
         self.true(len(values) == count, f"the list must have {count} {entries}, got {len(values)}")
-        return list(values)
+        return [plain(value) for value in values]
 
     def numbers(self, given: Any, count: int, entries: str = "numbers") -> list[float]:
         """The answer is a list of so many numbers."""
         values = self.listed(given, count, entries)
-        plain = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
-        self.true(plain, f"the list must hold numbers, got {values}")
+        good = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
+        self.true(good, f"the list must hold numbers, got {values}")
         return [float(value) for value in values]
 
     def whole(self, given: Any, count: int, otherwise: str, entries: str = "numbers") -> list[int]:
@@ -116,13 +116,15 @@ def verdict(answer: Any, tests: Callable[[Any, Test], None], number: str, hint: 
         if answer is None or answer is ...:
             raise NotImplementedError
         tests(answer, test)
-    except NotImplementedError:
-        failures.pop(number, None)
-        return f"{number}: not started"
     except NotYet as wrong:
         problem = str(wrong)
     except Exception as error:
+        if type(error) is NotImplementedError and not str(error):
+            failures.pop(number, None)
+            return f"{number}: not started"
         problem = f"your answer raised {type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        if isinstance(error, TypeError) and "NoneType" in problem:
+            problem += "; None is what a function without `return` gives"
     else:
         failures.pop(number, None)
         handin.note(number, True, test.count)
@@ -135,6 +137,11 @@ def verdict(answer: Any, tests: Callable[[Any, Test], None], number: str, hint: 
 def slip_in(slips: Mapping[str, Any], alike: Callable[[Any], Any]) -> str:
     """The words of the first mistake whose result is `alike` the answer; empty when there is none."""
     return next((words for words, result in slips.items() if alike(result)), "")
+
+
+def plain(value: Any) -> Any:
+    """An array, a tensor or a scalar of one of these as Python's own numbers; anything else as it is."""
+    return value.tolist() if hasattr(value, "tolist") else value
 
 
 def numbers(what: str, value: Any, count: int) -> list[float]:

@@ -19,7 +19,7 @@ def ch01_1(answer: Callable[[], Any], test: Test) -> None:
     """`answer()` returns the last row of R (2 numbers), the final accuracy on A and that on B, when B is trained first."""
     given = answer()
     if given is None:
-        raise NotImplementedError
+        raise NotYet("your function returns nothing; is `return` missing?")
     if not isinstance(given, tuple | list) or len(given) != 3:
         raise NotYet("return three things: the last row of R, the accuracy on A, the accuracy on B")
     first, last = numbers("the last row of R", given[0], 2)

@@ -23,7 +23,7 @@ def ch06_1(answer: Any, test: Test) -> None:
     """Percent of the variance in the plane when the third pair of points lies at height 3 instead of 1."""
     value = answer() if callable(answer) else answer
     if value is None:
-        raise NotImplementedError
+        raise NotYet("your function returns nothing; is `return` missing?")
     try:
         percent = float(value)
     except (TypeError, ValueError):

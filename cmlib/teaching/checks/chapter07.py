@@ -49,7 +49,11 @@ def _why_not(pair: Sequence[float], g: Sequence[float], margin: float) -> str:
     if not _near(pair[:1], g[:1]):
         return "g1 points up, so adding a multiple of it cannot change the first number"
     if g[1] < 0:
-        slips = {"that is g itself, which points against g1": g[1], "the margin comes on top of the projection there": margin}
+        slips = {
+            "that is g itself, which points against g1": g[1],
+            "you added the margin on top of the projection; v is the larger of the two": margin,
+        }
+        slips |= {"that is the projection; the margin is larger than what it adds": 0.0} if g[1] + margin > 0 else {}
         slips |= {"that is g with its sign changed": -g[1], "only the margin was added": g[1] + margin}
     else:
         slips = {"the margin was added although g does not point against g1": g[1] + margin, "g points with g1 here": 0.0}
@@ -76,17 +80,21 @@ def ch07_2(answer: Projection, test: Test) -> None:
         new = _right(answer, against, G, "a gradient that points against the mean", test)
         test.close("the product of the result with the mean past gradient", new @ mean, 0.0)
         kept = test.shape("the result", answer(along.clone(), G.clone()), (8,))
-        test.true(torch.equal(kept, along), "a gradient that does not point against the mean must come back as it is")
+        test.true(
+            torch.equal(kept.to(along.dtype), along), "a gradient that does not point against the mean must come back as it is"
+        )
         if len(G) == 1:
             test.close("with one past task, GEM's projection", new, project(against, G, 0.0, 0.0))
     zero = answer(toy_g.clone(), torch.zeros(2, 2))
-    test.true(torch.equal(test.shape("the result", zero, (2,)), toy_g), "past gradients of zero must leave g as it is")
+    test.true(
+        torch.equal(test.shape("the result", zero, (2,)).to(toy_g.dtype), toy_g), "past gradients of zero must leave g as it is"
+    )
 
 
 def _right(answer: Projection, g: Tensor, G: Tensor, what: str, test: Test) -> Tensor:
     mean = G.mean(0)
     wanted = g - (g @ mean) / (mean @ mean) * mean
-    got = test.shape("the result", answer(g.clone(), G.clone()), tuple(g.shape))
+    got = test.shape("the result", answer(g.clone(), G.clone()), tuple(g.shape)).to(g.dtype)
     slips = {
         "g comes back unchanged": g,
         "the mean is not divided by its squared length": g - (g @ mean) * mean,

@@ -40,7 +40,9 @@ def _slips_of_images() -> dict[str, list[int]]:
     one = parts[0]["past batch norms"] // (TASKS[0] - 1)
     return {
         "the batch norms were forgotten": [part["centroids"] // image for part in parts],
-        "the centroids were forgotten": [part["past batch norms"] // image for part in parts],
+        "the centroids were forgotten, or one a task was counted, not one a class": [
+            part["past batch norms"] // image for part in parts
+        ],
         "it was rounded up, or the norms of the last task were counted, which are still in the network": [
             (sum(part.values()) + one) // image for part in parts
         ],
@@ -51,11 +53,14 @@ def _slips_of_images() -> dict[str, list[int]]:
 # -- 9.2 --------------------------------------------------------------------------------------------------------------
 
 
-@exercise("9.2", hint="centroids and projectors (none before the second task) are float32, pixels uint8, labels int64")
+@exercise(
+    "9.2",
+    hint="centroids and projectors (none before the second task, then one for each) are float32, pixels uint8, labels int64",
+)
 def ch09_2(answer: Callable[..., int], test: Test) -> None:
     """cm_bytes(N, k, E, pixels, M) -> the bytes that class-incremental CM keeps after N tasks."""
-    toy = (2, 1, 2, 4, 3)
-    _bytes(answer, toy, test, "two tasks, one class each, E = 2, three images of four pixels")
+    toy = (3, 2, 4, 5, 7)
+    _bytes(answer, toy, test, "three tasks, two classes each, E = 4, seven images of five pixels")
     draws = random.Random(9)
     for _ in range(6):
         sizes = (
@@ -82,6 +87,9 @@ def _bytes(answer: Callable[..., int], sizes: tuple[int, ...], test: Test, what:
         "a label was counted as one byte": right - 7 * parts["labels"],
         "the labels were forgotten": right - 8 * parts["labels"],
         "the projectors were forgotten": right - 4 * parts["projectors"],
+        "a projector has one linear layer; it has two": right - 2 * parts["projectors"],
+        "the first task has no projector; it gets its own when the second begins": right - 4 * parts["projectors"] // tasks,
+        "a pixel was counted as four bytes": right + 3 * parts["exemplars"],
         "the projectors' shifts b were forgotten": right - 4 * tasks * embedding * 2 if parts["projectors"] else -1,
         "there was one projector for all tasks": right - 4 * parts["projectors"] * (tasks - 1) // tasks,
         "there are projectors after the first task already": right + 8 * embedding * (embedding + 1) if tasks == 1 else -1,

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from cmlib import datasets
 from cmlib.experiment import Experiment, fresh
@@ -122,9 +123,19 @@ def _steps(method: Any, task: Any, every: int, test: Test) -> None:
         lambda _, given: seen.append(len(given[0]) == len(method.support))
     )  # 10 images, a batch 8
     optimizer = method.make_optimizer()
+    used: list[Tensor] = []
+    own = method.current_centroids
+
+    def noted(given: Any) -> Tensor:
+        used.append(own(given))
+        return used[-1]
+
+    method.current_centroids = noted
     method.train()
+    fresh_ones = None
     for k, (x, y) in zip(range(2 * every + 1), itertools.cycle(method.batches(task, 0))):
         seen.clear()
+        used.clear()
         try:
             loss = method.step(optimizer, x, y, task)
         except RuntimeError as error:
@@ -138,4 +149,17 @@ def _steps(method: Any, task: Any, every: int, test: Test) -> None:
             test.true(any(seen), f"{where}: the support set must pass again, and did not")
         else:
             test.true(not any(seen), f"{where}: the support set must rest, and passed")
+        if used:
+            fresh_ones = _centroids(used[-1], fresh_ones if k % every else None, where, test)
+    del method.current_centroids
     hook.remove()
+
+
+def _centroids(now: Tensor, before: Tensor | None, where: str, test: Test) -> Tensor:
+    """Those of a step: fresh ones have a gradient; resting ones are the last fresh ones, without. Returns the fresh ones."""
+    if before is None:
+        test.true(now.requires_grad, f"{where}: fresh centroids have no gradient; detach only the copy that is kept")
+        return now.detach().clone()
+    test.true(torch.equal(now, before), f"{where}: the centroids that rest are not those of the last pass")
+    test.true(not now.requires_grad, f"{where}: the centroids that rest must be detached")
+    return before

@@ -27,9 +27,12 @@ def ch13_1(answer: Callable[[], Any], test: Test) -> None:
         return all(abs(one - other) < STEP for one, other in zip(given, slip, strict=True))
 
     test.no_slip(_slips_of_fifty(), same, f"{given}: it looks as if ")
+    undivided = all(abs(one - right) < STEP for one, right in zip(given, [*_right_of_fifty()[:2], CHANCE - 100], strict=True))
+    test.true(not undivided, f"the BWT of a perfect start: {given[2]:.2f} is what task 1 loses; divide by the four past tasks")
     names = ("task 1 with lambda 10", "task 1 with lambda 100", "the BWT of a perfect start")
     for name, one, right in zip(names, given, _right_of_fifty(), strict=True):
-        test.true(abs(one - right) < STEP, f"{name}: {one:.2f} does not give what is printed")
+        why = "is not (50 - 100) / 4" if name.startswith("the BWT") else "does not give what is printed"
+        test.true(abs(one - right) < STEP, f"{name}: {one:.2f} {why}")
 
 
 def _printed_bwt() -> list[float]:
@@ -80,7 +83,7 @@ def ch13_2(answer: Rest, test: Test) -> None:
 
 def _balanced(got: Any, past: Tensor, goal: Tensor, k: float, lam: float, test: Test) -> None:
     what = f"k = {k:g}, lambda = {lam:g}"
-    e = test.shape(what, got, tuple(past.shape))
+    e = test.shape(what, got, tuple(past.shape)).to(past.dtype)
     test.true(
         bool(torch.isfinite(e).all()), f"{what}: an embedding whose goal is its old place must stay there, got {e[0].tolist()}"
     )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -52,8 +54,7 @@ def _names() -> list[bool]:
 @exercise("15.1", hint="the name is Experiment(...).hash(digest): is what changes an argument of Experiment, or in the digest?")
 def ch15_1(answer: Callable[[], Sequence[bool]], test: Test) -> None:
     """Whether each of eight changes gives another run."""
-    given = list(answer())
-    test.true(len(given) == len(CHANGES), f"the list must have {len(CHANGES)} entries, got {len(given)}")
+    given = test.listed(answer(), len(CHANGES), "entries")
     for value in given:
         test.true(isinstance(value, bool), f"only True and False count, got {value!r}")
     for change, value, right in zip(CHANGES, given, _names(), strict=True):
@@ -164,6 +165,7 @@ def ch15_3(answer: Train, test: Test) -> None:
             _resumed(answer, (epoch, 1), Path(folder) / f"{epoch}.pt", right, test)
         _many_kills(answer, Path(folder) / "many.pt", right, test)
         _while_writing(answer, Path(folder) / "writing.pt", right, test)
+        _while_copying(answer, Path(folder) / "copying.pt", right, test)
 
 
 def _until_killed(answer: Train, kill: tuple[int, int], path: Path) -> bool:
@@ -221,17 +223,38 @@ def _while_writing(answer: Train, path: Path, right: dict[str, Tensor], test: Te
     with mock.patch.object(torch, "save", dying), suppress(Killed):
         answer(stage.make, stage.batches, EPOCHS, path)
     test.true(len(saves) == 2, f"torch.save must be called once an epoch, after {EPOCHS} epochs it was {len(saves)} times")
+    _goes_on(answer, path, right, test, "killed while it wrote", "half a file lies at path")
+
+
+def _while_copying(answer: Train, path: Path, right: dict[str, Tensor], test: Test) -> None:
+    """The same where a file that was saved elsewhere is copied to path."""
+    copies = 0
+
+    def dying(real: Callable[..., Any], content: Any, where: Any, *more: Any, **options: Any) -> Any:
+        nonlocal copies
+        copies += Path(where) == path
+        if copies < 2:
+            return real(content, where, *more, **options)
+        Path(where).write_bytes(b"half a file")
+        raise Killed
+
+    stage = Stage()
+    with mock.patch.object(shutil, "copyfile", partial(dying, shutil.copyfile)), suppress(Killed):  # all others call it
+        answer(stage.make, stage.batches, EPOCHS, path)
+    if copies == 2:
+        _goes_on(
+            answer, path, right, test, "killed while it copied", "half a file lies at path, since a copy is not made at once"
+        )
+
+
+def _goes_on(answer: Train, path: Path, right: dict[str, Tensor], test: Test, when: str, half: str) -> None:
     stage = Stage()
     try:
         got = state(answer(stage.make, stage.batches, EPOCHS, path))
     except Exception as error:
-        raise NotYet(
-            f"killed while it wrote: half a file lies at path ({type(error).__name__}); write beside it, rename"
-        ) from None
-    test.true(same(got, right), "killed while it wrote and called again: the weights are others than undisturbed")
-    test.true(
-        stage.asked == [*range(1, EPOCHS)], f"killed while it wrote: epochs {_listed(stage.asked)} were done anew, not 2 to 4"
-    )
+        raise NotYet(f"{when}: {half} ({type(error).__name__}); write beside it, rename") from None
+    test.true(same(got, right), f"{when} and called again: the weights are others than undisturbed")
+    test.true(stage.asked == [*range(1, EPOCHS)], f"{when}: epochs {_listed(stage.asked)} were done anew, not 2 to 4")
 
 
 def _listed(epochs: Sequence[int]) -> str:

@@ -52,14 +52,21 @@ def ch18_2(answer: Any, test: Test) -> None:
             not torch.equal(mine[0], y // k) or torch.equal(task, y // k),
             f"{where}: the order in which classes arrive was left out",
         )
-        test.true(torch.equal(mine[0], task), f"{where}: class {int(y[0])} arrives in task {int(task[0])}, got {int(mine[0][0])}")
+        i = _first_wrong(mine[0], task)
+        test.true(torch.equal(mine[0], task), f"{where}: class {int(y[i])} arrives in task {int(task[i])}, got {int(mine[0][i])}")
         whole = torch.equal(mine[1], place) and not torch.equal(place, label)
         test.true(not whole, f"{where}: labels must start at 0 in every task; these are numbers over all classes")
+        i = _first_wrong(mine[1], label)
         test.true(
             torch.equal(mine[1], label),
-            f"{where}: class {int(y[0])} has the label {int(label[0])} in its task, got {int(mine[1][0])}",
+            f"{where}: class {int(y[i])} has the label {int(label[i])} in its task, got {int(mine[1][i])}",
         )
         test.true(torch.equal(given, y), f"{where}: the labels that were given must stay as they are")
+
+
+def _first_wrong(got: Tensor, wanted: Tensor) -> int:
+    """The first place where they differ; 0 where they do not."""
+    return int((got != wanted).int().argmax())
 
 
 # -- a plugin ---------------------------------------------------------------------------------------------------------------
