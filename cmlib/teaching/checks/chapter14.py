@@ -77,21 +77,21 @@ EDGES: list[tuple[float, float | None, list[float]]] = [
     (80.0, 0.1, [80.9]),  # within a point
     (80.0, None, [81.0]),
     (80.0, 2.0, [80.0, 80.0]),
+    (80.0, 0.1, [80.5, 80.8, 80.9]),  # within a point; from here on each case is wrong by one slip more
+    (80.0, 0.1, [78.0, 82.0, 86.0]),  # within our own error
+    (80.0, 0.1, [79.0, 83.0, 87.0]),  # within two of them, not one
+    (80.0, 0.1, [80.0, 84.0, 88.0]),  # over the root of n - 1, not of n
+    (80.0, 4.0, [81.9, 82.0, 82.1]),  # within the printed error
+    (80.0, 2.0, [83.0, 84.0, 85.0]),  # inside both deviations, outside both errors
+    (80.0, 0.1, [82.3, 82.5, 82.7]),  # within three points, which count without a printed sd alone
+    (80.0, 2.0, [81.7, 82.7, 83.7]),  # inside twice the sum, outside twice the root of the squares
+    (80.0, 2.0, [81.4, 82.4, 83.4]),  # our sd is that of the population
+    (80.0, None, [82.0, 83.0, 83.5]),
+    (80.0, None, [76.0, 83.5, 91.0]),  # three points, however wide our own spread
+    (80.0, None, [82.0, 84.0, 86.0]),
+    (80.0, 0.0, [82.0, 82.1, 82.2]),  # a printed sd of 0 is one, too
     (80.0, 2.0, [81.0, 82.0, 83.0]),
     (80.0, 2.0, [85.0, 86.0, 87.0]),
-    (80.0, 0.1, [80.5, 80.8, 80.9]),  # within a point
-    (80.0, 0.0, [82.0, 82.1, 82.2]),  # a printed sd of 0 is one, too
-    (80.0, 0.1, [82.3, 82.5, 82.7]),  # within three points, which count without a printed sd alone
-    (80.0, None, [82.0, 83.0, 83.5]),
-    (80.0, None, [82.0, 84.0, 86.0]),
-    (80.0, None, [76.0, 83.5, 91.0]),  # three points, however wide our own spread
-    (80.0, 2.0, [80.0, 82.2, 84.4]),  # two errors, not one; 2.0 without our spread
-    (80.0, 4.0, [83.9, 84.0, 84.1]),  # the printed spread alone, one error: 2
-    (80.0, 0.1, [78.0, 82.0, 86.0]),  # within our own error
-    (80.0, 2.0, [83.0, 84.0, 85.0]),  # inside both deviations, outside both errors
-    (80.0, 2.0, [81.7, 82.7, 83.7]),  # inside twice the sum, outside twice the root of the squares
-    (80.0, 0.1, [80.4, 82.3, 84.2]),  # our sd is that of the population, over the root of n - 1
-    (80.0, 0.1, [80.05, 82.0, 83.95]),  # the same, with n in place of n - 1
 ]
 
 
