@@ -13,9 +13,10 @@ import io
 import json
 import math
 import os
+import re
 import signal
 import sys
-from contextlib import AbstractContextManager, redirect_stdout
+from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -206,7 +207,8 @@ def run(
     progress = False if form == "json" else None
     images = engines.load_data(experiment, None, data_root)
     try:
-        made = engines.run(experiment, images, None, folder, device, progress, graphs, each_epoch)
+        with redirect_stdout(sys.stderr) if form == "json" else nullcontext():
+            made = engines.run(experiment, images, None, folder, device, progress, graphs, each_epoch)
     except KeyboardInterrupt:
         raise Interrupted(_standing(experiment, images, folder, each_epoch)) from None
     say(_describe(made), form, **made.summary())
@@ -218,7 +220,8 @@ def _standing(experiment: Any, images: Any, folder: Path, each_epoch: bool) -> s
     from cmlib.store import Store
 
     shelf = Store(folder)
-    if shelf.path(experiment, images.digest).is_file():
+    stored = shelf.load(experiment, images.digest)
+    if stored is not None and (stored.each_epoch or not each_epoch):
         return "interrupted after the run was stored; the same command prints it"
     position = Checkpoint.of(shelf, experiment, images, EPOCHS if each_epoch else "").position()
     if position is None:
@@ -444,11 +447,14 @@ def figure(
     as_json: AsJson = False,
 ) -> None:
     """Draw a figure of the paper from stored runs; its paths go to stdout, what to know about it to stderr."""
+    from cmlib import store as stores
     from cmlib.reproduction import figures
     from cmlib.reproduction import tables as paper_tables
 
     form = chosen(form, as_json, *figures.FORMS)
     check_folder("--out", out)
+    if record and store:
+        stores.Store(store).check_writable()
     printed, notes = figures.main(number, profile, out, paper_tables.stores_of(store), form, record)
     print(printed)
     if notes:
@@ -757,6 +763,10 @@ def main(arguments: list[str] | None = None) -> int:
         code, message = 1, str(error) or f"interrupted; {ANEW}"
     except OSError as error:
         message = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+    except (MemoryError, RuntimeError) as error:
+        if not (isinstance(error, MemoryError) or re.search("allocate|out of memory", str(error))):
+            raise
+        message = f"not enough memory for this: {_one_line(str(error) or 'MemoryError')[:160]}; take smaller sizes"
     except Exception as error:
         if not hasattr(error, "format_message"):  # what the parser of the command line raises
             raise

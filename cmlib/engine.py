@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -15,7 +16,7 @@ from tqdm import tqdm
 from cmlib import datasets, loop
 from cmlib.checkpoint import EPOCHS, Checkpoint, Position
 from cmlib.datasets import ImageData
-from cmlib.errors import OptionError
+from cmlib.errors import OptionError, StoreError
 from cmlib.experiment import Experiment, fresh
 from cmlib.loop import AfterTask
 from cmlib.machine import choose_device, machine, threads_for, versions
@@ -85,9 +86,21 @@ def train(
         position = learn(experiment, method, checkpoint, bar, after_task)
     made = _result(experiment, method, images, position, target, threads)
     if shelf is not None:
+        made = _with_epochs(made, shelf, experiment, images.digest)
         shelf.save(made, experiment, images.digest)
         checkpoint.remove()
+        Checkpoint.of(shelf, experiment, images, "").remove()
     return made, method
+
+
+def _with_epochs(made: Run, shelf: Store, experiment: Experiment, digest: str) -> Run:
+    """A run with the accuracies after each epoch that the store holds of the same run, where it has none itself."""
+    try:
+        before = shelf.load(experiment, digest)
+    except StoreError:  # damaged: it is written anew
+        return made
+    same = before is not None and before.R == made.R and not made.each_epoch
+    return replace(made, each_epoch=before.each_epoch) if before is not None and same else made
 
 
 def _check_avalanche(data: ImageData, each_epoch: bool) -> None:

@@ -27,9 +27,10 @@ class StoreError(CmlibError):
 
 
 def nearest(name: str, allowed: Iterable[str]) -> str:
-    """Return ``" Did you mean 'x'?"`` for the closest allowed name, or an empty string."""
-    close = difflib.get_close_matches(str(name), list(allowed), n=1, cutoff=0.5)
-    return f" Did you mean '{close[0]}'?" if close else ""
+    """Return ``" Did you mean 'x'?"`` for the closest allowed name, in whatever case, or an empty string."""
+    names = {one.lower(): one for one in allowed}
+    close = difflib.get_close_matches(str(name).lower(), list(names), n=1, cutoff=0.5)
+    return f" Did you mean '{names[close[0]]}'?" if close else ""
 
 
 def setting(name: str, value: object) -> str:

@@ -16,7 +16,7 @@ from cmlib import datasets
 from cmlib.datasets import ARRAYS, ImageData, Named, named
 from cmlib.errors import OptionError, check_name, nearest
 from cmlib.methods import METHODS, own
-from cmlib.methods.base import Method, Option, Sizes, sizes_in
+from cmlib.methods.base import LARGEST, Method, Option, Sizes, sizes_in
 from cmlib.nets import BACKBONES, BATCH_NORMS, DEFAULT, HEADS
 from cmlib.profiles import PRESETS, PROFILES, preset_options, profile_options
 from cmlib.scenario import AUGMENTATIONS, CLASS_ORDERS, EVAL_SPLITS, KINDS, Scenario
@@ -90,8 +90,10 @@ class Experiment:
         check_name("profile", profile, PROFILES)
         check_name("engine", engine, ENGINES)
         given = parse_options(cls, options)
+        usual = profile_defaults(cls, profile, where.name, scenario)
+        _check_scenario(cls, given, scenario, usual)
         over = {**preset_values(cls, check_name("preset", preset, PRESETS), profile, where.name, scenario), **given}
-        settled = {**profile_defaults(cls, profile, where.name, scenario), **over}
+        settled = {**usual, **over}
         if settled["task_sizes"]:
             settled["n_tasks"] = _one_number_of_tasks(over, engine)
         norm = settled["batch_norm"]
@@ -99,7 +101,7 @@ class Experiment:
             raise OptionError(f"batch_norm={norm} needs to know the task: only scenario til has it; allowed in cil: shared")
         if norm not in cls.batch_norms:
             raise OptionError(f"batch_norm={norm} does not work with {method}; allowed: {', '.join(cls.batch_norms)}")
-        values = (where.name, scenario, method, Option(0, "", int, low=0).parse("seed", seed), profile, engine)
+        values = (where.name, scenario, method, Option(0, "", int, low=0, high=LARGEST).parse("seed", seed), profile, engine)
         for name, value in zip(FIELDS, values, strict=True):
             object.__setattr__(self, name, value)
         object.__setattr__(self, "source", where.source)
@@ -140,7 +142,8 @@ class Experiment:
         if "dataset" in changes and "profile" not in changes:
             fields["profile"] = None
         known = allowed_options(METHODS[own.known(changes.get("method", self.method))])
-        given = {name: value for name, value in self.given.items() if name in known}
+        here = ("", changes.get("scenario", self.scenario))
+        given = {name: value for name, value in self.given.items() if name in known and known[name].only in here}
         return Experiment(**{**fields, **given, **changes})
 
     def to_dict(self) -> dict[str, Any]:
@@ -203,6 +206,14 @@ def parse_options(cls: type[Method], options: Mapping[str, Any]) -> dict[str, An
         if name not in allowed:
             raise OptionError(f"{cls.name} has no option '{name}'; allowed: {', '.join(allowed)}.{nearest(name, allowed)}")
     return {name: allowed[name].parse(name, value) for name, value in options.items()}
+
+
+def _check_scenario(cls: type[Method], given: Mapping[str, Any], scenario: str, usual: Mapping[str, Any]) -> None:
+    """OptionError for an option that would make another run and change no number, as it belongs to the other scenario."""
+    for name, value in given.items():
+        only = allowed_options(cls)[name].only
+        if only not in ("", scenario) and value != usual[name]:
+            raise OptionError(f"{name}={value} does nothing with {cls.name} in scenario {scenario}; allowed in scenario: {only}")
 
 
 def preset_values(cls: type[Method], preset: str, profile: str, dataset: str, scenario: str) -> dict[str, Any]:

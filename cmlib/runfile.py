@@ -77,8 +77,8 @@ SCHEMA: dict[str, Form] = {  # every entry of a result file, by its path
         "a list a task of rows of numbers from 0 to 100",
         lambda value: _lists([value], lambda t: _lists(t, _measured)),
     ),
-    "seconds_per_epoch": ("one list of positive numbers a task", lambda value: _lists(value, lambda s: is_number(s) and s > 0)),
-    "gradient_steps": ("whole numbers", lambda value: isinstance(value, list) and all(map(POSITIVE[1], value))),
+    "seconds_per_epoch": ("one list of numbers from 0 on a task", lambda value: _lists(value, lambda s: is_number(s) and s >= 0)),
+    "gradient_steps": ("whole numbers", lambda value: isinstance(value, list) and all(map(_whole, value))),
     "retained": ("whole numbers by name", lambda value: isinstance(value, dict) and all(map(_whole, value.values()))),
     "status": (f"'{FINISHED}' or '{DIVERGED} (task t, epoch e)'", _matching(f"{FINISHED}|{STOPPED.pattern}")),
     "formula": (

@@ -123,7 +123,11 @@ class Scenario:
             if len(rows[few]) < train_per_class:
                 name, found = self.class_names[few], len(rows[few])
                 lacks = f"class '{name}' has only {found} image{'s' * (found > 1)}"
-                works = f"the largest that works: {setting('train_per_class', found)}" if found > 1 else "leave the option out"
+                works = (
+                    f"the largest that works: {setting('train_per_class', found)}"
+                    if found > 1
+                    else f"take {setting('train_per_class', 'none')}"
+                )
                 raise OptionError(f"train_per_class={train_per_class}, but {lacks}; {works}")
             rows = [row[:train_per_class] for row in rows]
         if eval_split == "test":

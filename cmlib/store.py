@@ -170,7 +170,7 @@ class Store:
     """A folder of runs."""
 
     def __init__(self, folder: str | Path) -> None:
-        self.folder = Path(folder)
+        self.folder = Path(folder).expanduser()
 
     def path(self, experiment: Experiment, digest: str) -> Path:
         """Where the run of an experiment lies."""
@@ -286,7 +286,7 @@ def read_checksums(folder: Path) -> dict[str, str]:
 
 def default_folder() -> Path:
     """Where runs are written unless a store is named: CMLIB_STORE, or `runs` here."""
-    return Path(os.environ.get("CMLIB_STORE") or "runs")
+    return Path(os.environ.get("CMLIB_STORE") or "runs").expanduser()
 
 
 def committed() -> Store:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 
 LARGEST = 2**63 - 1  # what torch takes as a whole number
+MOST = 10**9  # of anything that is counted, unless an option says more
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,7 @@ class Option:
     high: float = math.inf
     above_low: bool = False  # the value must be greater than `low`
     optional: bool = False  # None ("none" on the command line) is allowed
+    only: str = ""  # the scenario in which alone it does something; for both: empty
 
     def __post_init__(self) -> None:
         """Where no type is said, it is that of the default."""
@@ -68,8 +70,9 @@ class Option:
         if self.choices:
             return check_name(name, value, self.choices)
         parsed = self._typed(value)
-        if self.kind is int and parsed is not None and abs(parsed) > LARGEST:
-            raise OptionError(f"{name}={value} is impossible; allowed: whole numbers up to {LARGEST}")
+        most = int(self.high) if math.isfinite(self.high) else MOST
+        if self.kind is int and parsed is not None and abs(parsed) > most:
+            raise OptionError(f"{name}={value} is impossible; allowed: whole numbers up to {most}")
         if parsed is None or (self.kind in (int, float) and not self._in_range(parsed)):
             raise OptionError(f"{name}={value} is impossible; allowed: {self.allowed()}")
         return parsed
@@ -99,7 +102,7 @@ class Option:
                 words += f" {'above' if self.above_low else 'of at least'} {self.low:g}"
             if self.high < math.inf:
                 words += f"{' and' if self.low > -math.inf else ''} up to {self.high:g}"
-        return words + (", or none" if self.optional else "")
+        return words + (", or none" if self.optional else "") + (f"; {self.only} alone" if self.only else "")
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ Source: Pomponi, Scardapane and Uncini (2022). Built in chapters 4 and 5.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -31,8 +32,8 @@ OPTIONS = {
     "support_size": Option(100, "support images a task, for the centroids", int, low=1),
     "embedding_size": Option(128, "features of an embedding (E)", int, low=1),
     "distance": Option("euclidean", "distance between embeddings and centroids", choices=DISTANCES),
-    "merging": Option("scale_translate", "kind of the projectors (CIL)", choices=tuple(PROJECTORS)),
-    **MEMORY_OPTIONS,
+    "merging": Option("scale_translate", "kind of the projectors (CIL)", choices=tuple(PROJECTORS), only="cil"),
+    **{name: replace(option, only="cil") for name, option in MEMORY_OPTIONS.items()},
 }
 
 

@@ -28,13 +28,19 @@ READINGS = {
         "shared",
         "projectors of the centroids: those of the embeddings, or own ones, of the same kind (own) or of another",
         choices=("shared", "own", *PROJECTORS),
+        only="cil",
     ),
     "scale_start": Option(
-        "random", "first values of Scale-Translate's scale: random ones, or those that make it 0.993", choices=SCALE_STARTS
+        "random",
+        "first values of Scale-Translate's scale: random ones, or those that make it 0.993",
+        choices=SCALE_STARTS,
+        only="cil",
     ),
-    "projectors": Option("trained", "frozen: leave the projectors at their first values", choices=("trained", "frozen")),
+    "projectors": Option(
+        "trained", "frozen: leave the projectors at their first values", choices=("trained", "frozen"), only="cil"
+    ),
     "cil_loss": Option(
-        "merged", "eq. 9 alone, or with each sample's loss in its own task's space (both)", choices=("merged", "both")
+        "merged", "eq. 9 alone, or with each sample's loss in its own task's space (both)", choices=("merged", "both"), only="cil"
     ),
     "drift_weight": Option("lam", "what the drift is multiplied by: lam, or one whenever lam is above 0", choices=("lam", "one")),
     "drift_sum": Option(
@@ -43,9 +49,14 @@ READINGS = {
         choices=("mean", "sum", "over_t"),
     ),
     "drift_space": Option(
-        "own", "own: each past task's space; shared: projected, from the third task on (CIL)", choices=("own", "shared")
+        "own",
+        "own: each past task's space; shared: projected, from the third task on (CIL)",
+        choices=("own", "shared"),
+        only="cil",
     ),
-    "drift_samples": Option("batch", "drift of the whole batch, or of the current task's images", choices=("batch", "current")),
+    "drift_samples": Option(
+        "batch", "drift of the whole batch, or of the current task's images", choices=("batch", "current"), only="cil"
+    ),
     "past_batch_norm": Option(
         "running",
         "statistics of a shared batch norm in the past model: running ones, or the batch's",

@@ -41,7 +41,7 @@ class PrototypeEvolution(Method):
     options = {
         "exemplars_per_class": Option(300, "most exemplars of a class", int, low=1),
         "prototype_momentum": Option(0.99, "share of the old prototype that a step keeps", float, low=0, high=1),
-        "temperature": Option(0.1, "divides the products of embeddings and prototypes", float, low=0, above_low=True),
+        "temperature": Option(0.1, "divides the products of embeddings and prototypes", float, low=0, high=1000, above_low=True),
         "prototype_init": Option("first_batch", "where a prototype starts", choices=("first_batch", "random")),
         "prototype_update": Option("always", "when prototypes move", choices=("always", "first_task")),
         "stream": Option("whole", "the images of a task, or its first mini-batch alone", choices=("whole", "first_batch")),

@@ -12,6 +12,7 @@ import importlib.util
 import os
 import sys
 import traceback
+from contextlib import redirect_stdout
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -100,7 +101,8 @@ def _run(path: Path, name: str) -> None:
     sys.modules[name] = module  # where `inspect` finds the text of its classes
     try:
         # From the text itself: what Python keeps compiled is taken for current when a file changes twice in one second.
-        exec(compile(path.read_bytes(), str(path), "exec", dont_inherit=True), module.__dict__)
+        with redirect_stdout(sys.stderr):  # what the file prints is no answer of a command
+            exec(compile(path.read_bytes(), str(path), "exec", dont_inherit=True), module.__dict__)
     except Exception as error:
         del sys.modules[name]
         for left in _names(name):

@@ -36,7 +36,7 @@ class SeparatedSoftmax(Method):
     options = {
         **MEMORY_OPTIONS,
         **NORM_OPTIONS,
-        "temperature": Option(2.0, "softens the scores that are distilled", float, low=0, above_low=True),
+        "temperature": Option(2.0, "softens the scores that are distilled", float, low=0, high=1000, above_low=True),
     }
     defaults = {"cil": {"batch_split": "double"}}
 

@@ -119,7 +119,7 @@ def names() -> list[str]:
 @cache
 def load(name: str) -> Grid:
     """Read a grid by its name, `table1` to `table6` or another one of `names()`; OptionError for an unknown name."""
-    return read(FOLDER / f"{check_name('grid', name, names())}.toml")
+    return read(FOLDER / f"{check_name('grid', name, names(), 'fair')}.toml")
 
 
 def read(path: Path) -> Grid:

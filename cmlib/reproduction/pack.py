@@ -16,6 +16,7 @@ from cmlib.errors import OptionError, StoreError
 from cmlib.reproduction import publish, render
 from cmlib.store import Run, Store, write_atomically
 
+DAMAGED = "damaged"
 LIMIT = 15.0  # MiB of an archive
 MIB = 2**20
 SUMMARY = "summary.md"
@@ -32,17 +33,19 @@ def label(path: Path) -> str:
 def pack(store: Path, out: Path, results: Path, notes: str = "", limit: float = LIMIT) -> str:
     """Write the archive, of at most `limit` MiB: summary, results, then checkpoints, the smallest first; returns the summary.
 
-    What `results` holds is left out. notes: a text for the summary. StoreError when there is no store or nothing can be written.
+    What `results` holds is left out, and what is damaged. notes: a text for the summary. StoreError when there is no store or
+    nothing can be written.
     """
     if not store.is_dir():
         raise StoreError(f"there is no store {store}")
     if not 0.1 <= limit < float("inf"):
         raise OptionError(f"--limit {limit:g}: expected a number of MiB, at least 0.1")
     runs, checkpoints = new_files(store, results)
+    whole = [path for path in (*runs, *checkpoints) if _is_whole(Store(store), path)]
     room = limit * MIB - 2**16  # for the summary
     while True:
-        inside = fitting(runs, room)
-        inside += fitting(checkpoints, room - sum(path.stat().st_size for path in inside))
+        inside = fitting([path for path in runs if path in whole], room)
+        inside += fitting([path for path in checkpoints if path in whole], room - sum(path.stat().st_size for path in inside))
         text = summary(store, runs, checkpoints, inside, notes)
         content = _archive(text, store, inside)
         if len(content) <= limit * MIB or not inside:
@@ -58,6 +61,14 @@ def new_files(store: Path, results: Path) -> tuple[list[Path], list[Path]]:
     cut = {path.relative_to(store): path for path in sorted(store.rglob("seed*.ckpt"))}
     unfinished = [path for place, path in cut.items() if place.with_suffix(".json") not in known | set(mine)]
     return [path for place, path in mine.items() if place not in known], unfinished
+
+
+def _is_whole(store: Store, path: Path) -> bool:
+    """Whether a result file or a checkpoint can be read: one that cannot would make the whole archive be refused."""
+    try:
+        return bool(store.read(path)) if path.suffix == ".json" else _position(path) is not None
+    except StoreError:
+        return False
 
 
 def fitting(files: Sequence[Path], room: float) -> list[Path]:
@@ -86,7 +97,7 @@ def summary(store: Path, runs: Sequence[Path], checkpoints: Sequence[Path], insi
     """The page that travels with the runs (Markdown)."""
     made = [_run_row(Store(store), path) for path in runs]
     cut = [(label(path), _reached(path), _size(path, path in inside)) for path in checkpoints]
-    lost = [label(path) for path in runs if path not in inside]
+    lost = [label(path) for path in runs if path not in inside and _is_whole(Store(store), path)]
     blocks = [
         "# Runs",
         _section(f"New runs ({len(made)})", ("run", "accuracy", "bwt_final", "seconds", "status"), made),
@@ -106,7 +117,7 @@ def _run_row(store: Store, path: Path) -> tuple[str, ...]:
     try:
         run: Run = store.read(path)
     except StoreError:
-        return label(path), "-", "-", "-", "not a result file"
+        return label(path), "-", "-", "-", "not a result file, left out"
     values = run.summary()
     return (
         label(path), render.number(values["accuracy"]), render.number(values["bwt_final"]),
@@ -129,11 +140,12 @@ def _reached(path: Path) -> str:
         task, epoch = _position(path)
         return f"task {task + 1}, {epoch} epoch{'s' * (epoch != 1)} of it"
     except StoreError:
-        return "damaged"
+        return DAMAGED
 
 
 def _size(path: Path, packed: bool) -> str:
-    return f"{path.stat().st_size / MIB:.1f} MiB, {'packed' if packed else 'LEFT OUT: the archive is full'}"
+    why = "packed" if packed else "LEFT OUT: the archive is full" if _reached(path) != DAMAGED else "LEFT OUT"
+    return f"{path.stat().st_size / MIB:.1f} MiB, {why}"
 
 
 # -- and back -------------------------------------------------------------------------------------------------------------
@@ -152,6 +164,8 @@ def unpack(archive: Path, store: Path, results: Path) -> list[str]:
         checkpoints = {path.relative_to(folder): _position(path) for path in sorted(folder.rglob("seed*.ckpt"))}
         if not runs and not checkpoints and not (folder / SUMMARY).is_file():
             raise StoreError(f"{archive} holds neither runs nor checkpoints: `cmlib pack` did not write it")
+        if checkpoints and store.exists() and not store.is_dir():
+            raise StoreError(f"cannot write to the store {store}: it is no folder")
         written, kept = _publish(folder, results) if runs else ([], [])
         put = publish.lines(written, kept)
         wanted = [place for place, where in checkpoints.items() if _is_wanted(place, where, store, results)]

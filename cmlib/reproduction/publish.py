@@ -14,14 +14,18 @@ def publish(source: Path, target: Path, replace: bool = False) -> tuple[list[Pat
     """Copy valid runs of a store (or one file), with their snapshots, to the committed results; StoreError for others.
 
     Returns the places written and those left as they were: a committed run of the same experiment with another outcome (another
-    CPU gives one) stays, unless `replace`; snapshots are copied beside it all the same.
+    CPU gives one) stays, unless `replace`; snapshots are copied beside it all the same. One with accuracies after each epoch
+    stays before an equal one without.
     """
     files = [source] if source.is_file() else sorted(source.rglob("seed*.json"))
     if not files:
         raise StoreError(f"{source} holds no result files")
     store = Store(target)
     places = [_place(path, store) for path in files]  # all are checked before any is copied
-    kept = [place for path, place in zip(files, places, strict=True) if not replace and _differs(path, place, store)]
+    kept = [
+        place for path, place in zip(files, places, strict=True)
+        if _lacks_epochs(path, place, store) or (not replace and _differs(path, place, store))
+    ]  # fmt: skip
     for path, place in zip(files, places, strict=True):
         if place not in kept:
             write_atomically(place, path.read_bytes())
@@ -33,13 +37,23 @@ def publish(source: Path, target: Path, replace: bool = False) -> tuple[list[Pat
 
 def lines(written: list[Path], kept: list[Path]) -> list[str]:
     """What `publish` did, a line a run."""
-    left = (f"kept: {place} (committed with another outcome; `cmlib publish --replace` puts this one there)" for place in kept)
+    left = (
+        f"kept: {place} (committed with another outcome, which `cmlib publish --replace` exchanges, or after each epoch as well)"
+        for place in kept
+    )
     return [*map(str, written), *left]
 
 
 def _differs(path: Path, place: Path, store: Store) -> bool:
     """Whether a run is committed there already that came to other accuracies."""
     return place.is_file() and store.read(place).R != store.read(path).R
+
+
+def _lacks_epochs(path: Path, place: Path, store: Store) -> bool:
+    """Whether the same run is committed there already with accuracies after each epoch, which this one has not."""
+    if not place.is_file() or _differs(path, place, store):
+        return False
+    return bool(store.read(place).each_epoch) and not store.read(path).each_epoch
 
 
 def _place(path: Path, target: Store) -> Path:

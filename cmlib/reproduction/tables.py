@@ -103,7 +103,7 @@ def stores_of(folder: str | Path | None = None) -> list[Store]:
 def table(number: int | str, profile: str, stores: Iterable[Store]) -> Table:
     """Everything one table holds in one profile; OptionError for an unknown number or profile."""
     known = [name.removeprefix("table") for name in grids.names() if name.startswith("table")]
-    number = int(check_name("table", str(number), known))
+    number = int(check_name("table", str(number), known, "fair"))
     grid = grids.load(f"table{number}")
     cells = grid.cells(profile)
     found = Found(stores, profile)

@@ -398,3 +398,113 @@ def test_a_full_disk_under_the_output_is_one_line(monkeypatch, capsys):
         code = cli.main(["methods", "--json"])
         os.close(kept)
     assert code == 2 and capsys.readouterr().err == "cmlib: cannot write the output: No space left on device\n"
+
+
+# -- what stays, and what is said of it -----------------------------------------------------------------------------------------
+
+
+METHOD = '''
+import cmlib as cm
+
+print("a word from the file")
+
+@cm.register("quiet")
+class Quiet(cm.Method):
+    """Trains nothing."""
+    scenarios = ("cil",)
+
+    def batches(self, task, epoch):
+        print("a word from the run")
+        return iter(())
+'''
+
+
+def test_a_method_that_trains_nothing_and_prints_leaves_a_store_that_can_be_read(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    before = dict(cm.METHODS)
+    (tmp_path / "quiet.py").write_text(METHOD)
+    try:
+        again = ["run", "--method", "quiet.py", "--scenario", "cil", "--profile", "smoke", "--store", "a", "--json"]
+        first, second = call(capsys, *again), call(capsys, *again)
+    finally:
+        cm.METHODS.clear()
+        cm.METHODS.update(before)
+    assert (first[0], second[0]) == (0, 0), (first, second)
+    assert "a word from the run" in first[2] and "a word from the file" in first[2]
+    assert json.loads(first[1]) == json.loads(second[1]) and json.loads(first[1])["gradient_steps"] == [0] * 5
+
+
+def test_accuracies_after_each_epoch_are_not_lost(capsys, tmp_path):
+    quick = [*QUICK, "--set", "n_tasks=2"]
+    (tmp_path / "results").mkdir()
+    call(capsys, *quick, "--store", tmp_path / "a", "--each-epoch")
+    call(capsys, "publish", tmp_path / "a", "--target", tmp_path / "results")
+    call(capsys, *quick, "--store", tmp_path / "b")
+    code, out, _ = call(capsys, "publish", tmp_path / "b", "--target", tmp_path / "results", "--replace")
+    (kept,) = store.Store(tmp_path / "results")
+    assert code == 0 and "kept: " in out and kept.each_epoch
+    cm.train(cm.Experiment("digits", "til", "naive", 0, "smoke", n_tasks=2), store=tmp_path / "a", progress=False)
+    (kept,) = store.Store(tmp_path / "a")
+    assert kept.each_epoch
+
+
+def test_ctrl_c_says_what_the_same_command_does_where_a_plain_run_is_stored(capsys, tmp_path, monkeypatch):
+    quick = [*QUICK, "--set", "n_tasks=2", "--store", tmp_path]
+    call(capsys, *quick)
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "measure_epoch", stop)
+        code, _, err = call(capsys, *quick, "--each-epoch")
+    assert code == 1 and "interrupted in the first epoch" in err and "prints it" not in err
+    (left,) = list(tmp_path.rglob("*.json"))
+    left.with_suffix(".ckpt").write_bytes(b"of the plain run")
+    assert call(capsys, *quick, "--each-epoch")[0] == 0 and not list(tmp_path.rglob("*.ckpt"))
+
+
+OF_CIL = ["memory_size=7", "merging=offset", "cil_loss=both", "projectors=frozen", "drift_samples=current"]
+
+
+@pytest.mark.parametrize("text", OF_CIL)
+def test_an_option_of_the_other_scenario_is_no_other_run(capsys, tmp_path, text):
+    code, out, err = call(capsys, "run", "--profile", "smoke", "--store", tmp_path, "--set", text)
+    assert (code, out, list(tmp_path.iterdir())) == (2, "", [])
+    assert err == f"cmlib: {text} does nothing with cm in scenario til; allowed in scenario: cil\n"
+    here = cm.Experiment("digits", "cil", "cm", profile="smoke", **dict([text.split("=")]))
+    assert here.variant == text and here.but(scenario="til") == cm.Experiment("digits", "til", "cm", profile="smoke")
+    cm.Experiment("digits", "til", "cm", profile="smoke", memory_size=20)  # as the profile has it: no other run
+
+
+def test_what_no_memory_holds_is_one_line(capsys, tmp_path):
+    quick = ["run", "--profile", "smoke", "--store", tmp_path]
+    code, out, err = call(capsys, *quick, "--set", "embedding_size=1000000000")
+    assert (code, out, err.count("\n")) == (2, "", 1) and "not enough memory for this: " in err
+    code, _, err = call(capsys, *quick, "--set", "memory_size=9223372036854775807", "--method", "er")
+    assert code == 2 and "whole numbers up to 1000000000" in err
+    code, _, err = call(capsys, *quick, "--method", "ssil", "--scenario", "cil", "--set", "temperature=1e155")
+    assert code == 2 and "temperature=1e155 is impossible" in err
+    assert not list(tmp_path.rglob("*.json")) and cm.Experiment(seed=2**62).seed == 2**62
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["run", "--method", "CM"], "Did you mean 'cm'?"),
+        (["run", "--scenario", "CIL"], "Did you mean 'cil'?"),
+        (["run", "--set", "LAM=1"], "Did you mean 'lam'?"),
+        (["table", "fairr"], "allowed: 1, 2, 3, 4, 5, 6, fair."),
+        (["sweep", "fairr"], "switches, fair."),
+    ],
+)
+def test_the_nearest_name_does_not_mind_capitals_and_nothing_is_missing(capsys, arguments, words):
+    code, _, err = call(capsys, *arguments)
+    assert code == 2 and words in err
+
+
+def test_a_folder_at_home_is_the_one_at_home(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert store.Store("~/runs").folder == tmp_path / "runs"
+    monkeypatch.setenv("CMLIB_STORE", "~/mine")
+    assert store.default_folder() == tmp_path / "mine"

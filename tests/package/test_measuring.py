@@ -235,7 +235,7 @@ def test_every_option_is_in_the_hash(method):
             continue
         if name == "batch_norm" and plain.scenario == "cil":
             continue
-        changed = plain.but(**{name: value}).hash("d")
+        changed = plain.but(**{"scenario": option.only or plain.scenario, name: value}).hash("d")
         assert changed not in hashes, f"{name}={value} has the hash of another experiment"
         hashes.add(changed)
     assert len(hashes) > len(COMMON) - 3

@@ -368,7 +368,7 @@ BAD = {
     "stopped after the end": (put("status", "stopped: the loss is not finite (task 9, epoch 1)"), "there are 5 tasks"),
     "stopped, but measured": (put("status", "stopped: the loss is not finite (task 2, epoch 1)"), "null is expected"),
     "no seconds": (put("seconds_per_epoch", []), "seconds_per_epoch must hold"),
-    "seconds negative": (put("seconds_per_epoch", [[-1.0] * 5] * 5), "positive numbers"),
+    "seconds negative": (put("seconds_per_epoch", [[-1.0] * 5] * 5), "numbers from 0 on"),
     "too few steps": (put("gradient_steps", [1]), "gradient_steps must hold 5 numbers"),
     "retained text": (put("retained", {"exemplars": "many"}), "whole numbers by name"),
     "data null": (put("data", None), "unknown entry 'data'"),

@@ -232,7 +232,7 @@ def test_publishing_writes_the_checksums(tmp_path):
     [
         ("R", [[100.5]], "R is [[100.5]]; it must be rows of numbers from 0 to 100"),
         ("gradient_steps", [45, 45, "x", 45, 45], "gradient_steps is"),
-        ("seconds_per_epoch", [[1.0, -0.1]], "one list of positive numbers a task"),
+        ("seconds_per_epoch", [[1.0, -0.1]], "one list of numbers from 0 on a task"),
         ("status", "finishd", "status is"),
         ("date", "2026-13-01", "YYYY-MM-DD"),
         ("machine.threads", 0, "machine.threads is 0; it must be a whole number from 1 on"),

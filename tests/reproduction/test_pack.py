@@ -81,6 +81,28 @@ def test_what_the_results_hold_is_not_packed(tmp_path, finished):
     assert list(members(tmp_path / "runs.tar.gz")) == ["summary.md"]
 
 
+def test_what_is_damaged_is_named_and_not_packed(tmp_path, finished):
+    """One damaged file would make the whole archive be refused, when the lent machine is gone."""
+    store, archive = tmp_path / "store", tmp_path / "runs.tar.gz"
+    copy = copied(finished, store)
+    copy.with_name("seed5-00000005.json").write_text("{")
+    good = checkpoint(copy.with_name("seed1-00000001.ckpt"), 2, 1)
+    copy.with_name("seed2-00000002.ckpt").write_bytes(good.read_bytes()[:-9])
+    text = pack.pack(store, archive, tmp_path / "none")
+    assert sorted(name.rpartition("/")[2] for name in members(archive)) == ["seed0-" + copy.name[6:], good.name, "summary.md"]
+    assert "seed 5 | - | - | - | not a result file, left out |" in text and "| damaged | 0.0 MiB, LEFT OUT |" in text
+    assert "the archive is full" not in text
+    assert pack.unpack(archive, tmp_path / "new", tmp_path / "results")[-1].startswith("1 runs, 1 of 1 checkpoints put in place")
+
+
+def test_unpack_writes_nothing_when_the_store_takes_nothing(tmp_path, finished):
+    archive, *_ = packed(tmp_path, finished)
+    (tmp_path / "a file").write_text("x")
+    with pytest.raises(cm.StoreError, match="cannot write to the store"):
+        pack.unpack(archive, tmp_path / "a file", tmp_path / "results")
+    assert not (tmp_path / "results").exists()
+
+
 def packed(tmp_path, finished):
     """An archive with a run and two checkpoints."""
     store, archive = tmp_path / "from", tmp_path / "runs.tar.gz"
@@ -132,7 +154,7 @@ def test_a_damaged_archive_is_one_line_and_changes_nothing(tmp_path, finished, c
         else:
             del content["experiment"]["seed"]
         run.write_text(json.dumps(content))
-        pack.pack(source, archive, tmp_path / "none")
+        archive.write_bytes(pack._archive("as an older `pack` made it", source, sorted(source.rglob("seed*.*"))))
     words = {"other": "neither runs nor checkpoints", "changed": "does not fit its hash", "poor": "no entry 'experiment.seed'"}
     code = cli.main(["unpack", str(archive), "--store", str(store), "--target", str(results)])
     error = capsys.readouterr().err

@@ -513,8 +513,8 @@ def test_a_run_that_was_made_stands_in_the_table(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["7"], "unknown table '7'; allowed: 1, 2, 3, 4, 5, 6."),
-        (["one"], "unknown table 'one'; allowed: 1, 2, 3, 4, 5, 6."),
+        (["7"], "unknown table '7'; allowed: 1, 2, 3, 4, 5, 6, fair."),
+        (["one"], "unknown table 'one'; allowed: 1, 2, 3, 4, 5, 6, fair."),
         (["1", "--profile", "papers"], "unknown profile 'papers'; allowed: paper, digits, mini, smoke. Did you mean 'paper'?"),
         (["1", "--format", "html"], "unknown format 'html'; allowed: text, md, csv, latex, json."),
         (["1", "--store", "no/such/folder"], "there is no store at no/such/folder"),
