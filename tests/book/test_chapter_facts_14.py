@@ -18,6 +18,17 @@ def test_statistics_taken_apart_are_not_how_the_printed_numbers_of_er_were_made(
     assert abs(theirs - 20 - apart.learning_accuracy) < 0.5  # "falls twenty points below"
 
 
+def test_a_whole_batch_of_each_goes_part_of_the_way_to_the_printed_numbers_of_er():
+    plain = cm.Experiment("cifar10", "cil", "er", 0, "paper")
+    (ours,) = [run for run in cm.paper.runs_like(committed(), plain) if run.seed == 0]
+    (double,) = cm.paper.runs_like(committed(), plain.but(batch_split="double"))
+    place = paper.Place("cifar10", "cil", "er", "", "accuracy")
+    theirs = {one: paper.printed_table(1)[place._replace(metric=one)].mean for one in ("accuracy", "bwt_final")}
+    way = {one: (getattr(double, one) - getattr(ours, one)) / (mean - getattr(ours, one)) for one, mean in theirs.items()}
+    assert double.seed == 0 and 0.5 < way["accuracy"] < 1 and 0 < way["bwt_final"] < 0.5
+    assert not cm.paper.runs_like(committed(), plain.but(batch_split="tasks"))  # "have not run at this scale"
+
+
 def test_the_gap_of_cm_in_til_is_forgetting_and_no_lambda_epochs_or_norm_accounts_for_it():
     runs = {key(run.experiment): run for run in committed()}
     whole = cm.Experiment("cifar10", "til", "cm", 0, "paper")
