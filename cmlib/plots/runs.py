@@ -186,7 +186,7 @@ def _plane(places: Sequence[Place | None], here: int) -> str:
     low, high = min(min(y for _, y in known), -10.0), max(max(y for _, y in known), 5.0)
     left = min(min(x for x, _ in known), 90.0)
     across, up = 148 / max(100 - left, 1e-9), 136 / (high - low)
-    out = [f'<path d="M{EDGE} 20V164H194M{EDGE} {20 + high * up:.0f}H194" fill="none" stroke="{GREY}" stroke-width=".7"/>']
+    out = [f'<path d="M{EDGE} 20V164H194M{EDGE} {24 + high * up:.0f}H194" fill="none" stroke="{GREY}" stroke-width=".7"/>']
     for k, place in enumerate(places):
         if place:
             x, y = EDGE + 6 + (place[0] - left) * across, 24 + (high - place[1]) * up

@@ -29,6 +29,7 @@ from cmlib.errors import CmlibError, OptionError, StoreError
 from cmlib.teaching import edition, notebooks, slides
 
 OUT = "_build/course"
+FOLDERS, START = ("student", "instructor", "slides"), "START_HERE.html"
 ARCHIVE = "cmlib-course.zip"
 PART = "For teachers"  # of the contents
 LESSON, SHEET = "lesson.md", "lab_sheet.md"
@@ -207,27 +208,29 @@ def make(out: str | Path = OUT, root: Path | None = None) -> dict[str, Any]:
         _student(root, target / "student", teachers, wheel)
         _instructor(root, target / "instructor", teachers, wheel)
     decks = slides.write(root, target / "slides", lesson_chapters(root))
-    (target / "START_HERE.html").write_text(_start(target, decks), encoding="utf-8")
+    (target / START).write_text(_start(target, decks), encoding="utf-8")
     telling = edition.telling_lines(root)
     wrong = [trace for name in ("student", "slides") for trace in edition.traces(target / name, telling)]
     wrong += [link for name in ("student", "slides", "instructor") for link in dead_links(target / name)]
     if wrong:
         raise CmlibError(f"the course is not fit to be handed out: {wrong[0]}")
-    archive = pack(target / ARCHIVE, target, ["START_HERE.html", "student", "slides"])
+    archive = pack(target / ARCHIVE, target, [START, "student", "slides"])
     count = len(notebooks.chapters(folder=root / "book"))
     return {"folder": str(target), "archive": str(archive), "chapters": count, "decks": len(decks)}
 
 
 def _clear(target: Path, root: Path) -> None:
-    """An empty folder; only one that holds a course or nothing is emptied."""
+    """An empty folder; only one that holds a course, and nothing beside it, is emptied."""
     if target.resolve() in {root.resolve(), *root.resolve().parents, (root / "book").resolve()}:
         raise OptionError(f"--out {target}: the book itself lies there")
-    if target.is_dir() and any(target.iterdir()) and not (target / "student").is_dir():
+    inside = {path.name for path in target.iterdir()} if target.is_dir() else set()
+    if inside and not (START in inside and inside <= {*FOLDERS, START, ARCHIVE}):
         raise OptionError(f"--out {target} holds other things than a course; name a new folder")
     try:
         shutil.rmtree(target, ignore_errors=True)
-        for name in ("student", "instructor"):
+        for name in FOLDERS[:2]:
             (target / name).mkdir(parents=True)
+        (target / START).touch()  # what is cut short is a course, too
     except OSError as error:
         raise StoreError(f"cannot write to --out {target}: {error.strerror}") from None
 

@@ -13,6 +13,7 @@ import io
 import json
 import pkgutil
 import re
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -102,13 +103,18 @@ def _by_name(pair: tuple[str, HandIn]) -> tuple[str, str]:
 
 
 def _notes(file: str, made: HandIn, found: Sequence[tuple[str, HandIn]]) -> tuple[str, ...]:
-    same = [other for other, one in found if other != file and one.name.casefold() == made.name.casefold()]
+    same = [other for other, one in found if other != file and _folded(one.name) == _folded(made.name)]
     copies = [other for other, one in found if other != file and one.exercises and one == made]
     unlike = [number for number, one in made.exercises.items() if one.checks != handin.digest_of_checks(number)]
     notes = [f"the same name in {', '.join(same)}"] if same and not copies else []
     notes += [f"the same file as {', '.join(copies)}"] if copies else []
     notes += [f"{', '.join(unlike)} checked by another version ({made.version})"] if unlike else []
     return tuple(notes)
+
+
+def _folded(name: str) -> str:
+    """A name however its letters are stored, and in whatever case."""
+    return unicodedata.normalize("NFC", name).casefold()
 
 
 def passed(row: Row, asked: Sequence[str]) -> list[str]:
@@ -132,8 +138,9 @@ def show(report: Report, form: str) -> str:
     lines += ["", LEGEND + "."]
     noted = [f"{row.file}: {note}." for row in report.rows for note in row.notes]
     refused = [f"{file} was not counted: it {why}." for file, why in report.refused]
-    bullet = "- " if form == "md" else ""
-    return "\n".join([*lines, *([""] if noted or refused else []), *(bullet + line for line in [*noted, *refused])])
+    said = ["".join(one if one.isprintable() else repr(one)[1:-1] for one in line) for line in [*noted, *refused]]
+    said = [f"- {_plain(line)}" for line in said] if form == "md" else said
+    return "\n".join([*lines, *([""] if said else []), *said])
 
 
 def _plain(cell: str) -> str:

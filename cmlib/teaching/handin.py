@@ -12,6 +12,7 @@ import hashlib
 import hmac
 import json
 import re
+import unicodedata
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from cmlib.version import VERSION
 FORMAT = "cmlib results 1"
 SUFFIX = ".results.json"
 LONGEST_NAME, LARGEST = 80, 100_000  # letters, bytes
+JOINERS = "\u200c\u200d"  # within words of Persian and of scripts of India
 NUMBER = re.compile(r"[1-9]\d?\.[1-9]")
 DIGEST = re.compile(r"[0-9a-f]{8}|")
 
@@ -77,7 +79,7 @@ def record(name: str = "", folder: str | Path = ".") -> None:
     One file holds all chapters of a folder: what it says already stays. A name that cannot be one raises `OptionError`, a file
     of that name that is damaged `DataError`.
     """
-    name = " ".join(str(name).split())
+    name = unicodedata.normalize("NFC", " ".join(str(name).split()))
     if not name:
         recording.path = None
         print("No name, so nothing is recorded.")
@@ -90,8 +92,9 @@ def record(name: str = "", folder: str | Path = ".") -> None:
 
 
 def _file_name(name: str) -> str:
-    slug = re.sub(r"\W+", "-", name).strip("-")
-    if not slug or len(name) > LONGEST_NAME or not name.isprintable():
+    letters = (one if unicodedata.category(one)[0] in "LMN" or one == "_" else "-" for one in name if one not in JOINERS)
+    slug = re.sub("-+", "-", "".join(letters)).strip("-")
+    if not slug or len(name) > LONGEST_NAME or not _is_text(name, LONGEST_NAME):
         raise OptionError(f"'{name[:40]}' cannot be a name here: it takes letters or digits, at most {LONGEST_NAME} characters")
     return slug
 
@@ -177,14 +180,14 @@ def _checked(content: Mapping[str, Any], where: str) -> HandIn:
 
 
 def _is_text(value: Any, most: int) -> bool:
-    return isinstance(value, str) and value.isprintable() and 0 < len(value) <= most
+    return isinstance(value, str) and value.translate(dict.fromkeys(map(ord, JOINERS))).isprintable() and 0 < len(value) <= most
 
 
 def _outcome(number: str, fields: Any, where: str) -> Outcome:
     kinds = {"passed": bool, "tests": int, "tries": int, "checks": str}
     good = NUMBER.fullmatch(number) and isinstance(fields, dict) and fields.keys() == kinds.keys()
     if not good or not all(type(fields[key]) is kind for key, kind in kinds.items()):
-        raise DataError(f"{where} is damaged: exercise '{number[:10]}' is not as a check writes it")
+        raise DataError(f"{where} is damaged: exercise {number[:10]!r} is not as a check writes it")
     made = Outcome(**fields)
     if not (0 <= made.tests <= 9999 and 1 <= made.tries <= 9999 and DIGEST.fullmatch(made.checks)):
         raise DataError(f"{where} is damaged: exercise '{number}' has impossible numbers")

@@ -28,6 +28,7 @@ LEFT_OUT = ("Next",)  # headings of a chapter that lead on to another page
 END = "<!-- end -->"  # of what is seen of a slide
 BOX = re.compile(r"^(`{3,}|:{3,})\{admonition\} *([^\n]*)\n((?::[\w-]+:[^\n]*\n)*)(.*?)^\1 *$", re.MULTILINE | re.DOTALL)
 MATH = re.compile(r"```\{math\}\n(.*?)```|\$\$(.*?)\$\$|(\\begin\{(align\*?|equation\*?)\}.*?\\end\{\4\})", re.DOTALL)
+CODE = re.compile(r"^```(?!\{)[^\n]*\n.*?^```[ \t]*$", re.DOTALL | re.MULTILINE)  # in which nothing is replaced
 ROLE = re.compile(r"\s*\{cite[:\w]*\}`[^`]*`")
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\((?!https?:)([^)]*)\)")  # words, place
 SENTENCE = re.compile(r"(?<=[.!?:])[*_\")]*(?=\s+(?:[A-Z\[(*`$\"]|$))")
@@ -50,6 +51,7 @@ def rendered(text: str, link: Callable[[re.Match[str]], str] | None = None) -> s
         return f"\x02{len(kept) - 1}\x03"
 
     text = BOX.sub(lambda box: f"\n\n{keep(_box(box, link))}\n\n", text)
+    text = CODE.sub(lambda code: f"\n\n{keep(MarkdownIt('commonmark').render(code[0]))}\n\n", text)
     text = MATH.sub(lambda found: f"\n\n{keep(_formula(found))}\n\n", text)
     text = re.sub(r"(?<![\\$])\$([^$\n]+(?:\n[^$\n]+)?)\$", lambda found: keep(rf"\({html.escape(found[1])}\)"), text)
     text = LINK.sub(link or r"\1", ROLE.sub("", text)).replace('href="playground.html', 'href="../student/playground.html')

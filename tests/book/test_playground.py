@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from cmlib.experiment import Experiment
 from cmlib.methods import METHODS
 from cmlib.methods.ewc import batch_square, consolidated
 from cmlib.nets import Backbone
+from cmlib.plots import style
 from cmlib.scenario import Scenario
 from cmlib.teaching import playground
 
@@ -328,6 +330,46 @@ def test_the_same_address_gives_the_same_matrix_in_fresh_browsers(browser: Any, 
     assert found[0] == found[1] == page.evaluate(RUN, hash)["R"]
 
 
+@pytest.mark.browser
+def test_the_first_change_can_be_taken_back_and_slow_is_slower(browser: Any) -> None:
+    """Without a word in the address, as a reader comes; a frame makes no more steps than its pace allows."""
+    with Visit(browser, ADDRESS, viewport=DESK) as visit:
+        visit.page.get_by_role("radio", name="ER replays").check()
+        assert "method=er" in visit.page.evaluate("location.hash")
+        visit.page.go_back()
+        assert visit.page.evaluate("location.hash") == "" and visit.page.get_by_role("radio", name="Naive does").is_checked()
+        steps = {}
+        for speed in ("slow", "normal"):
+            visit.page.locator("select[name=speed]").select_option(speed)
+            visit.page.get_by_role("button", name="Start over").click()
+            visit.page.get_by_role("button", name="Run", exact=True).click()
+            visit.page.wait_for_timeout(1500)
+            visit.page.get_by_role("button", name="Pause").click()
+            steps[speed] = visit.page.evaluate("Playground.progress(Playground.state.sides[0].run)")
+        assert 0 < steps["slow"] < 0.06 * 4 and steps["normal"] > 2 * steps["slow"]  # tasks; PACE is 0.06 and 0.3 a second
+        said = visit.page.locator(".pg-wrong h3").inner_text()
+        assert said.startswith("Wrong while task 1 was learned: ") and visit.complaints == []
+
+
+@pytest.mark.browser
+def test_a_run_that_blew_up_says_where_it_stands(browser: Any) -> None:
+    with Visit(browser, f"{ADDRESS}#method=cm&scenario=cil&lam=1000&epochs=3&at=5", viewport=DESK) as visit:
+        visit.page.wait_for_function("Playground.state.sides[0].run.trouble")
+        assert visit.page.locator(".pg-now-at").inner_text() == "Stopped in task 2."
+        assert "2 centroids" in visit.page.locator(".pg-sums div").nth(2).inner_text()
+        assert "blew up" in visit.page.locator(".pg-notes").inner_text()
+        visit.page.get_by_role("button", name="Start over").click()
+        assert "blew up" not in visit.page.locator(".pg-notes").inner_text() and visit.complaints == []
+
+
+def test_the_colours_are_those_of_the_book() -> None:
+    """Hue is the task, shade the class: on light pages and on dark ones."""
+    css, script = ((ROOT / playground.FOLDER / name).read_text(encoding="utf-8") for name in ("playground.css", "picture.js"))
+    assert tuple(re.findall(r'"(#[0-9a-f]{6})"', script.split("const PALETTE")[1].split(";")[0])) == style.PALETTE
+    found = [tuple(re.findall(r"--c\d: (#[0-9a-f]{6});", block)) for block in re.findall(r"\.pg \{(.*?)\}", css, re.DOTALL)]
+    assert [one for one in found if one] == [style.PALETTE, style.DARK_PALETTE, style.DARK_PALETTE]
+
+
 @pytest.mark.slow
 @pytest.mark.browser
 def test_back_and_forward_give_the_same_settings_and_matrices(browser: Any) -> None:
@@ -502,7 +544,7 @@ def test_what_is_shown_is_what_the_engine_computed(browser: Any, page: Any) -> N
             )
             assert [[int(v) for v in row if v] for row in shown] == [[int(v + 0.5) for v in row] for row in R]
             wrong = round(sum((100 - v) * 72 / 100 for v in R[-1]))
-            assert panel.locator(".pg-wrong h3").inner_text().startswith(f"Wrong now: {wrong} of 360 test images")
+            assert panel.locator(".pg-wrong h3").inner_text().startswith(f"Wrong after task 5: {wrong} of 360 test images")
             assert panel.locator(".pg-sums dd").first.inner_text().startswith(f"{np.mean(R[-1]):.1f} %")
         kept = visit.page.locator(".pg-panel").first.locator(".pg-sums div").nth(2).inner_text()
         assert "3.9 kB" in kept and "50 exemplars, 10 centroids, 5 projectors" in kept  # 50 * 65 + 10 * 16 + 5 * 96 bytes

@@ -109,6 +109,21 @@ def test_a_folder_with_other_things_is_left_alone(tmp_path: Path, capsys: pytest
     assert cli.main(["course", "--out", str(tmp_path)]) == 2
     assert "holds other things than a course" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+    for folder in ("student", "exam"):  # a teacher's own, with a name of ours among them
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "notes.md").write_text("mine", encoding="utf-8")
+    (tmp_path / "thesis.txt").unlink()
+    assert cli.main(["course", "--out", str(tmp_path)]) == 2
+    assert (tmp_path / "student" / "notes.md").is_file() and (tmp_path / "exam" / "notes.md").is_file()
+    course._clear(tmp_path / "new", ROOT)
+    (tmp_path / "new" / "student" / "half.ipynb").write_text("{", encoding="utf-8")
+    course._clear(tmp_path / "new", ROOT)  # what was cut short is made anew
+    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["START_HERE.html", "instructor", "student"]
+
+
+def test_in_code_no_formula_and_no_link_is_replaced() -> None:
+    made = slides.rendered("Text $x$.\n\n```python\na = heads[i](x)  # $y$\n```\n\nMore $z$.")
+    assert "heads[i](x)  # $y$" in made and r"\(x\)" in made and r"\(z\)" in made
 
 
 @pytest.mark.site

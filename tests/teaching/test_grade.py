@@ -6,6 +6,8 @@ import csv
 import io
 import json
 import random
+import re
+import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +124,33 @@ def test_a_name_that_can_be_no_name_is_refused(tmp_path: Path, name: str) -> Non
 def test_a_name_stays_inside_its_folder(tmp_path: Path) -> None:
     path = submit(tmp_path, "../../etc/Ada", [(one, right_one)])
     assert path.parent == tmp_path and handin.read(path).name == "../../etc/Ada"
+
+
+@pytest.mark.parametrize("name", ["محمد\u200cرضا", "नीता", "मोहित", "José", "Cleo Ö"])
+def test_names_of_all_scripts_are_kept(tmp_path: Path, name: str) -> None:
+    path = submit(tmp_path, name, [(one, right_one)])
+    assert handin.read(path).name == name and len(path.name) > len(handin.SUFFIX) + 3
+    assert path.name == unicodedata.normalize("NFC", name.replace("\u200c", "").replace(" ", "-")) + handin.SUFFIX
+
+
+def test_names_that_differ_in_a_vowel_have_files_of_their_own_and_stored_forms_do_not_matter(tmp_path: Path) -> None:
+    assert submit(tmp_path, "नीता", [(one, right_one)]) != submit(tmp_path, "नेता", [(one, right_one)])
+    composed, apart = (unicodedata.normalize(form, "José") for form in ("NFC", "NFD"))
+    assert submit(tmp_path, composed, [(one, right_one)]) == submit(tmp_path, apart, [(one, right_one)])
+    handin._write(tmp_path / "other.results.json", HandIn(apart, "0.1.0", {}))
+    notes = {row.file: row.notes for row in grade.collect(tmp_path).rows}
+    assert notes["other.results.json"] == ("the same name in José.results.json",)
+
+
+def test_what_a_forged_file_holds_does_not_reach_the_terminal(tmp_path: Path) -> None:
+    outcome = {"passed": True, "tests": 1, "tries": 1, "checks": "00000000"}
+    content = {"format": handin.FORMAT, "name": "Eve", "cmlib": "0.1.0", "exercises": {"\x1b[2J\n+ ": outcome}}
+    (tmp_path / "<img src=x>.json").write_text(json.dumps({**content, "seal": handin.seal(content)}), encoding="utf-8")
+    submit(tmp_path, "Ada", [(one, right_one)])
+    report = grade.collect(tmp_path)
+    text, page = grade.show(report, "text"), grade.show(report, "md")
+    assert "\x1b" not in text and "exercise '\\x1b[2J\\n+ '" in text
+    assert r"- \<img src=x\>.json" in page and not re.search(r"(?<!\\)<img", page)
 
 
 def test_two_names_do_not_share_a_file(tmp_path: Path) -> None:

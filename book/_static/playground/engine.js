@@ -259,7 +259,7 @@
 
   // What a method keeps between tasks, beside the network: numbers take 8 bytes here, a pixel or a label 1.
   function keeps(run) {
-    const { method, scenario, projectors } = run.setting, seen = run.learning ? run.task : run.task + 1, items = [];
+    const { method, scenario, projectors } = run.setting, seen = run.learning || run.trouble ? run.task : run.task + 1, items = [];
     const add = (what, count, each) => { if (count) items.push({ what, count, bytes: count * each }); };
     if (method === "cumulative") {
       add("training images", run.tasks.slice(0, seen).reduce((sum, task) => sum + task.train.rows.length, 0), PIXELS + 1);

@@ -62,7 +62,10 @@
   }
 
   function fromAddress() {
-    if (location.hash.includes("=") || !state.setting) apply(pg.parse(location.hash.includes("=") ? location.hash : ""));
+    const { hash } = location, said = hash.includes("=");
+    if (state.setting && hash && !said) return; // a place on the page
+    const parsed = pg.parse(said ? hash : "");
+    if (said || !state.setting || pg.format({ ...parsed.setting, at: 0 }) !== pg.format(state.setting)) apply(parsed);
   }
 
   function titleOf(setting) {
@@ -128,7 +131,7 @@
       const sums = pg.summary(run.R), end = run.finished ? ` Accuracy ${sums.accuracy.toFixed(1)} %, final BWT ${signed(sums.bwt)} points.` : "";
       return `${titleOf(setting)}: ${each}.${end}`;
     });
-    say(`After task ${state.sides[0].run.task + 1} of ${pg.TASKS}. ${words.join(" ")}`);
+    say(`After task ${Math.max(...state.sides.map(({ run }) => run.task)) + 1} of ${pg.TASKS}. ${words.join(" ")}`);
   }
 
   function finish() {
@@ -172,7 +175,7 @@
       advance();
       if (tasks !== ends()) break; // the end of a task has its own picture
     }
-    if (pace < Infinity) state.owed = Math.max(0, state.owed - (reached() - from));
+    if (pace < Infinity) state.owed = Math.max(-0.1, state.owed - (reached() - from)); // a step more than was owed waits its turn
     if (over() || reached() >= state.target) stop();
     const ended = tasks !== ends();
     const last = ended || !state.playing; // its picture is a whole one, and has a frame of its own
@@ -197,6 +200,7 @@
     stop();
     state.sides.forEach((side) => { if (side.snaps[moment]) side.run = pg.copy(side.snaps[moment]); });
     state.owed = 0;
+    showNotes(state.remarks);
     if (moment) { announce(); keepAddress(); } else { say("Back at the start: nothing is learned yet."); keepAddress(); }
     draw(true);
   }
@@ -205,7 +209,8 @@
 
   function inks() {
     const style = getComputedStyle(root), read = (name) => style.getPropertyValue(name).trim();
-    return { ink: read("--ink"), edge: read("--edge"), halo: read("--halo"), faint: read("--line") };
+    const palette = pg.PALETTE.map((_, k) => read(`--c${k}`));
+    return { ink: read("--ink"), edge: read("--edge"), halo: read("--halo"), faint: read("--line"), palette };
   }
 
   function sized(canvas) { // a canvas as sharp as the screen -> its pen, width and height in CSS pixels
@@ -252,7 +257,7 @@
       return;
     }
     box.replaceChildren(make("span", "Plane of task"), ...Array.from({ length: pg.TASKS }, (_, i) => {
-      const button = make("button", `${i + 1}`, { type: "button", "aria-label": `Plane of task ${i + 1}: ${order[2 * i]} or ${order[2 * i + 1]}`, style: `--hue:${pg.PALETTE[2 * i]}` });
+      const button = make("button", `${i + 1}`, { type: "button", "aria-label": `Plane of task ${i + 1}: ${order[2 * i]} or ${order[2 * i + 1]}`, style: `--hue:var(--c${2 * i})` });
       button.addEventListener("click", () => { state.space = i; draw(true); });
       return button;
     }));
@@ -288,7 +293,8 @@
     const { run, panel, setting } = side, i = spaceOf(side), home = homeOf(side, i), canvas = find(".pg-canvas", panel);
     const what = pg.scene(run, i, home, side.known), { pen, width } = sized(canvas);
     pg.drawPlane(pen, what, pg.view(what), width, colours);
-    if (!full) return;
+    side.frames = full ? 0 : (side.frames ?? 0) + 1;
+    if (side.frames % 10) return; // words may lag behind by ten pictures
     const wrong = what.points.filter((p) => p.wrong).length, count = what.points.length, til = setting.scenario === "til";
     const names = til ? `the digits ${run.order[2 * i]} and ${run.order[2 * i + 1]}` : `${2 * (run.task + 1)} digits`;
     canvas.setAttribute("aria-label", `Plane ${til ? `of task ${i + 1} ` : ""}with ${count} test images of ${names}; ${wrong} lie in a wrong cell.`);
@@ -361,10 +367,11 @@
       count += rows.length;
       rows.forEach((row, r) => { if (given[r] !== labels[r]) found.push({ row, label: labels[r], given: given[r] }); });
     }
-    find(".pg-wrong h3", panel).textContent = `Wrong now: ${found.length} of ${count} test images${found.length > 24 ? ", 24 of them here" : ""}`;
+    const when = run.learning ? `while task ${run.task + 1} was learned` : `after task ${run.task + 1}`;
+    find(".pg-wrong h3", panel).textContent = `Wrong ${pg.progress(run) ? when : "at the start"}: ${found.length} of ${count} test images${found.length > 24 ? ", 24 of them here" : ""}`;
     const step = Math.max(1, found.length / 24), chosen = found.filter((_, k) => Math.floor(k / step) !== Math.floor((k - 1) / step)).slice(0, 24);
     find(".pg-wrong ul", panel).replaceChildren(...chosen.map(({ row, label, given }) => {
-      const item = make("li", "", { "aria-label": `a ${run.order[label]}, taken for a ${run.order[given]}` }), canvas = make("canvas", "", { width: 8, height: 8, "aria-hidden": "true", style: `--hue:${pg.PALETTE[label]}` });
+      const item = make("li", "", { "aria-label": `a ${run.order[label]}, taken for a ${run.order[given]}` }), canvas = make("canvas", "", { width: 8, height: 8, "aria-hidden": "true", style: `--hue:var(--c${label})` });
       drawDigit(canvas, row);
       item.append(canvas, make("span", `${run.order[label]} → ${run.order[given]}`, { "aria-hidden": "true" }));
       return item;
@@ -384,9 +391,10 @@
     const done = over(), button = find("[data-do=run]");
     const word = state.playing ? "Pause" : reached() > 0 && !done ? "Go on" : "Run";
     if (button.textContent !== word) button.textContent = word;
-    button.disabled = find("[data-do=step]").disabled = find("[data-do=task]").disabled = done && !state.playing;
+    const idle = String(done && !state.playing); // not `disabled`, which would take the keyboard's place away
+    for (const name of ["run", "step", "task"]) find(`[data-do=${name}]`).setAttribute("aria-disabled", idle);
     const main = state.sides[0], { task, epoch, learning, loss, setting } = main.run;
-    find(".pg-now-at").textContent = !learning ? `Task ${task + 1} is over.`
+    find(".pg-now-at").textContent = main.run.trouble ? `Stopped in task ${task + 1}.` : !learning ? `Task ${task + 1} is over.`
       : `Task ${task + 1} of ${pg.TASKS}, epoch ${Math.min(epoch + 1, setting.epochs)} of ${setting.epochs}${loss >= 0 ? `, loss of the last batch ${loss.toFixed(2)}` : ""}`;
     all(".pg-moments button").forEach((one, k) => {
       one.disabled = !state.sides.some(({ snaps }) => snaps[k]);
@@ -432,7 +440,7 @@
   // --- controls -----------------------------------------------------------------------------------------------------
 
   function ladder(key, text, up) { // the next usual value: 1, 2, 5, 10, ...
-    const [low, high, whole] = pg.RANGES[key], value = Number(text);
+    const [low, high, whole] = pg.RANGES[key], typed = Number(text), value = Number.isNaN(typed) ? state.setting[key] : typed;
     if (key === "seed" || key === "epochs") return String(Math.min(high, Math.max(low, Math.round(value) + (up ? 1 : -1))));
     const steps = [...(low === 0 ? [0] : [])];
     for (let power = -4; power <= 9; power++) for (const one of LADDER) steps.push(Number(`${one}e${power}`));
@@ -471,9 +479,11 @@
       usual: () => { const s = state.setting, { lr, lam, strength, support, epochs, memory } = pg.defaults(s.method, s.scenario, s.projectors); change({ lr, lam, strength, support, epochs, memory }); },
       link: () => copyLink(),
     };
-    for (const button of all("[data-do]")) button.addEventListener("click", () => actions[button.dataset.do]());
+    for (const button of all("[data-do]")) {
+      button.addEventListener("click", () => { if (button.getAttribute("aria-disabled") !== "true") actions[button.dataset.do](); });
+    }
     find(".pg-moments").replaceChildren(make("span", "after task"), ...Array.from({ length: pg.TASKS + 1 }, (_, k) => {
-      const hue = k ? `--hue:${pg.PALETTE[2 * k - 2]}` : "", button = make("button", k ? String(k) : "start", { type: "button", "aria-label": k ? `After task ${k}` : "The start", style: hue });
+      const hue = k ? `--hue:var(--c${2 * k - 2})` : "", button = make("button", k ? String(k) : "start", { type: "button", "aria-label": k ? `After task ${k}` : "The start", style: hue });
       button.addEventListener("click", () => goTo(k));
       return button;
     }));
@@ -482,6 +492,7 @@
     let wait = 0;
     const again = () => { clearTimeout(wait); wait = setTimeout(() => draw(true), 60); };
     addEventListener("resize", again);
+    for (const name of ["beforeprint", "afterprint"]) addEventListener(name, () => draw(true)); // in the ink of the paper
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", again);
     new MutationObserver(again).observe(document.documentElement, { attributes: true, attributeFilter: ["data-theme"] });
   }

@@ -3,7 +3,7 @@
   "use strict";
 
   // Hue is the task, shade the class within it, as in the whole book.
-  const PALETTE = ["#3a4eff", "#96a4c5", "#b8440b", "#e9a465", "#217f78", "#18caa1", "#a33ba7", "#f752f7", "#6d6744", "#bfb61b"];
+  const PALETTE = ["#3f48f3", "#8091b9", "#a13800", "#c08650", "#00696a", "#00a582", "#912aa5", "#e151ef", "#605236", "#9f9500"]; // on a light page; inks.palette: as the page is
   const STOPS = [[239, 227, 200], [159, 182, 214], [58, 78, 255], [32, 39, 138]]; // 0 % ... 100 %
 
   // Fill and ink of an accuracy in percent, with a contrast of 4.5 at least.
@@ -72,20 +72,21 @@
   }
 
   function drawPlane(pen, what, look, size, inks) {
+    const palette = inks.palette ?? PALETTE;
     const to = (x, y) => [((x - look.x) / look.half + 1) * size / 2, ((look.y - y) / look.half + 1) * size / 2];
     what.rivals.forEach((one, k) => {
       const corners = cell(what.rivals, k, look).map((p) => to(...p));
-      if (corners.length > 2) pen.area(corners, PALETTE[one.label], 0.17, inks.edge);
+      if (corners.length > 2) pen.area(corners, palette[one.label], 0.17, inks.edge);
     });
     const far = what.arrows.filter((a) => Math.abs(a.x - a.x0) + Math.abs(a.y - a.y0) > 0.015 * look.half);
     far.forEach((a) => pen.arrow(to(a.x0, a.y0), to(a.x, a.y), inks.ink));
     const labels = [...new Set(what.points.map((p) => p.label))];
     for (const label of labels) {
       const own = what.points.filter((p) => p.label === label);
-      pen.dots(own.filter((p) => !p.wrong).map((p) => to(p.x, p.y)), PALETTE[label], label % 2 === 1, size / 62, false, inks);
-      pen.dots(own.filter((p) => p.wrong).map((p) => to(p.x, p.y)), PALETTE[label], label % 2 === 1, size / 62, true, inks);
+      pen.dots(own.filter((p) => !p.wrong).map((p) => to(p.x, p.y)), palette[label], label % 2 === 1, size / 62, false, inks);
+      pen.dots(own.filter((p) => p.wrong).map((p) => to(p.x, p.y)), palette[label], label % 2 === 1, size / 62, true, inks);
     }
-    what.rivals.forEach((one) => { if (one.at) pen.cross(to(...one.at), PALETTE[one.label], size / 45, inks); });
+    what.rivals.forEach((one) => { if (one.at) pen.cross(to(...one.at), palette[one.label], size / 45, inks); });
     for (const label of labels) {
       const at = what.rivals.find((r) => r.label === label && r.at)?.at ?? nameOf(what.points, label, look), [x, y] = to(...at);
       pen.name(x + (what.rivals.some((r) => r.at) ? size / 34 : 0), y - (what.rivals.some((r) => r.at) ? size / 34 : 0), String(what.digits[label]), size / 22, inks);
@@ -115,7 +116,7 @@
     }
     for (let i = 0; i < pg.TASKS; i++) {
       const own = curve.filter((point) => point[what].length > i).map((point) => to(point.at, point[what][i]));
-      if (own.length > 1) pen.line(own, PALETTE[2 * i], 2.4);
+      if (own.length > 1) pen.line(own, (inks.palette ?? PALETTE)[2 * i], 2.4);
     }
   }
 
