@@ -91,7 +91,7 @@ class Experiment:
         check_name("engine", engine, ENGINES)
         given = parse_options(cls, options)
         usual = profile_defaults(cls, profile, where.name, scenario)
-        _check_scenario(cls, given, scenario, usual)
+        check_scenario(cls, given, scenario, usual)
         over = {**preset_values(cls, check_name("preset", preset, PRESETS), profile, where.name, scenario), **given}
         settled = {**usual, **over}
         if settled["task_sizes"]:
@@ -208,7 +208,7 @@ def parse_options(cls: type[Method], options: Mapping[str, Any]) -> dict[str, An
     return {name: allowed[name].parse(name, value) for name, value in options.items()}
 
 
-def _check_scenario(cls: type[Method], given: Mapping[str, Any], scenario: str, usual: Mapping[str, Any]) -> None:
+def check_scenario(cls: type[Method], given: Mapping[str, Any], scenario: str, usual: Mapping[str, Any]) -> None:
     """OptionError for an option that would make another run and change no number, as it belongs to the other scenario."""
     for name, value in given.items():
         only = allowed_options(cls)[name].only

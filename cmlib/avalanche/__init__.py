@@ -1,7 +1,8 @@
 """Avalanche: our methods as its strategies, its strategies on our data, and the engine `avalanche` made of both.
 
 For Avalanche's users: `CentroidsMatching`, `EmbeddingRegularization` and `SSIL` are strategies like any other; they work on
-ordinary benchmarks, with Avalanche's plugins, loggers and metrics. `benchmark(scenario)` turns a cmlib scenario into a
+ordinary benchmarks, with Avalanche's loggers, metrics and such plugins as do not call the model themselves.
+`benchmark(scenario)` turns a cmlib scenario into a
 benchmark, and `DeviceBatches`, put before a strategy class, feeds it batches straight from the scenario's tensors.
 
 The engine (`cmlib run --engine avalanche`) makes a run through Avalanche 0.6: CM, EmR and SS-IL are the strategies below, so

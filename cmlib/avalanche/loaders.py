@@ -102,13 +102,15 @@ def eval_loader(experience: Any, size: int) -> Loader:
 
 
 class DeviceBatches:
-    """Batches straight from a scenario's tensors for any Avalanche strategy on `benchmark(scenario)`.
+    """Batches straight from a scenario's tensors for an Avalanche strategy on `benchmark(scenario)`.
 
-    Put it before the strategy's class: `class FastNaive(DeviceBatches, Naive): ...`. A strategy that makes a loader of its
-    own afterwards, as Replay does from its second experience on, keeps that.
+    Put it before the strategy's class: `class FastNaive(DeviceBatches, Naive): ...`. A strategy that trains on other data than
+    the experience's, as Cumulative and GDumb do, or makes a loader of its own, as Replay does from its second experience on,
+    keeps those.
     """
 
     experience: Any
+    adapted_dataset: Any  # what the strategy, or one of its plugins, trains on
     train_mb_size: int
     eval_mb_size: int
     dataloader: Any
@@ -117,8 +119,12 @@ class DeviceBatches:
         """What is trained on: images, labels, samples a batch."""
         return task.x, task.y, self.train_mb_size
 
-    def make_train_dataloader(self, **_: Any) -> None:
+    def make_train_dataloader(self, **named: Any) -> None:
         """The batches `scenario.batches` draws, shuffled anew in each epoch."""
+        changed = len(self.adapted_dataset) != len(self.experience.dataset)
+        if changed and type(self).device_part is DeviceBatches.device_part:
+            super().make_train_dataloader(**named)  # type: ignore[misc]
+            return
         scenario, task = origin_of(self.experience)[:2]
         labels, part = labels_of(scenario), self.device_part(scenario, task)
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from cmlib.avalanche.loaders import Loader, eval_loader, origin_of
 from cmlib.avalanche.streams import LOW, ExperienceStream, Labels, labels_of
 from cmlib.errors import OptionError
-from cmlib.experiment import COMMON, parse_options
+from cmlib.experiment import COMMON, check_scenario, parse_options
 from cmlib.methods import METHODS, Method
 from cmlib.nets import Backbone, TaskBatchNorm2d
 from cmlib.scenario import Scenario, Task
@@ -165,7 +165,13 @@ class MethodStrategy(_OwnNames, SupervisedTemplate):
             self._begin_stream(origin)
         stream = self.stream
         if not isinstance(stream, ExperienceStream):
-            return origin_of(self.experience)[1]
+            task, learned = origin_of(self.experience)[1], len(self.method.heads)
+            if task.index != learned:
+                again = "was learned already" if task.index < learned else "comes too early"
+                raise OptionError(
+                    f"experience {task.index + 1} {again}; the next one is {learned + 1}: each is learned once, in order"
+                )
+            return task
         task = stream.add(self.experience)
         pin = self.device.type == "cuda" if pin_memory is None else pin_memory
         stream.loading = {"num_workers": num_workers, "pin_memory": pin}
@@ -176,6 +182,11 @@ class MethodStrategy(_OwnNames, SupervisedTemplate):
     def _begin_stream(self, origin: tuple[Scenario, Task, str] | None) -> None:
         """Take a scenario as it is where the benchmark was made from one; else follow the experiences as they come."""
         wanted = self.option.get("support_size", 0)
+        if origin is not None and origin[0].device.type != self.device.type:
+            there, here = origin[0].device.type, self.device.type
+            raise OptionError(
+                f"the scenario lies on {there}, the strategy on {here}; make both for one: cm.Scenario(..., device='{here}')"
+            )
         if origin is not None and origin[0].kind == self.kind and len(origin[1].support_y) == wanted:
             self.stream = origin[0]
             self.labels = labels_of(origin[0])
@@ -208,6 +219,10 @@ class MethodStrategy(_OwnNames, SupervisedTemplate):
     def make_optimizer(self, reset_optimizer_state: bool = False, verbose_optimizer: bool = False, **_: Any) -> None:
         """Put everything that learns, new heads and projectors too, into the optimizer, and what is frozen out of it."""
         learning = {name: one for name, one in self.model.named_parameters() if one.requires_grad}
+        groups = self.optimizer.param_groups
+        if len(groups) > 1:  # what is new goes into the first of several
+            held = {id(one) for group in groups for one in group["params"]}
+            groups[0]["params"] += [one for one in learning.values() if id(one) not in held]
         self.optimized_param_id = update_optimizer(
             self.optimizer, learning, self.optimized_param_id, reset_optimizer_state, True, verbose_optimizer
         )
@@ -218,7 +233,7 @@ class MethodStrategy(_OwnNames, SupervisedTemplate):
         self.model.eval()
         self.method.end_task(self.task)
         self.model.train()
-        self.task = None
+        self.task = self._own_loss = None
         super()._after_training_exp(**named)
 
     # -- forward and loss -----------------------------------------------------------------------------------------------------
@@ -287,8 +302,9 @@ def settled_options(cls: type[Method], scenario: str, options: Mapping[str, Any]
         if name in COMMON and name not in own:
             raise OptionError(f"{name} is no option of this strategy: it is the benchmark's, the optimizer's or the trainer's")
     given = parse_options(cls, options)
-    values = {name: option.default for name, option in {**COMMON, **cls.options}.items()}
-    values |= cls.defaults.get(scenario, {}) | given
+    values = {name: option.default for name, option in {**COMMON, **cls.options}.items()} | cls.defaults.get(scenario, {})
+    check_scenario(cls, given, scenario, values)
+    values |= given
     norm = values["batch_norm"]
     if (norm != "shared" and scenario == "cil") or norm not in cls.batch_norms:
         allowed = ", ".join(cls.batch_norms if scenario == "til" else ("shared",))

@@ -11,6 +11,7 @@ from typing import Any
 
 from cmlib import metrics
 from cmlib.errors import OptionError, StoreError, check_name
+from cmlib.experiment import Experiment
 from cmlib.store import Run, Store, write_atomically
 
 FORMATS = ("csv", "parquet", "json")
@@ -25,7 +26,8 @@ def export(store: str | Path, out: str | Path | None = None, kind: str | None = 
     incremental_accuracy (the average incremental accuracy; all in percent and empty for a run that stopped, transfers and
     forgetting also for a single task), steps, seconds, retained (scalars, in all and by what they are), formula, status, data,
     versions, date.
-    cells: one row a measured accuracy instead: after_task, on_task (from 1 on), accuracy, task_known (told at test time).
+    cells: one row a measured accuracy instead: the options that are not the usual ones (variant), after_task, on_task (from 1
+    on), accuracy, task_known (told at test time).
     Returns the CSV or JSON when there is no `out`, else a line on what was written. Errors: StoreError, OptionError.
     """
     path = Path(out) if out else None
@@ -78,14 +80,29 @@ def run_row(run: Run) -> dict[str, Any]:
     return row | run.machine | {"date": run.date}
 
 
+def _variant(run: Run) -> str:
+    """The options that differ from the usual; empty where none does, or where the method is not at hand."""
+    try:
+        return Experiment.of(run.experiment).variant
+    except OptionError:
+        return ""
+
+
 def cell_rows(run: Run) -> Iterator[dict[str, Any]]:
     """A run's measured accuracies, one row each: those of R, then in CIL those with the task known."""
-    told = run.experiment["scenario"] == "til"
+    told, variant = run.experiment["scenario"] == "til", _variant(run)
     for R, known in ((run.R, told), (run.R_task_known or [], True)):
         for i, row in enumerate(R):
             for j, value in enumerate(row):
                 if value is not None:
-                    yield {**_who(run), "after_task": i + 1, "on_task": j + 1, "accuracy": float(value), "task_known": known}
+                    yield {
+                        **_who(run),
+                        "variant": variant,
+                        "after_task": i + 1,
+                        "on_task": j + 1,
+                        "accuracy": float(value),
+                        "task_known": known,
+                    }
 
 
 def _table_bytes(rows: Sequence[dict[str, Any]], kind: str) -> bytes:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from cmlib.checkpoint import Checkpoint
-from cmlib.errors import OptionError, StoreError
+from cmlib.errors import CmlibError, OptionError, StoreError
 from cmlib.reproduction import publish, render
 from cmlib.store import Run, Store, write_atomically
 
@@ -64,10 +64,10 @@ def new_files(store: Path, results: Path) -> tuple[list[Path], list[Path]]:
 
 
 def _is_whole(store: Store, path: Path) -> bool:
-    """Whether a result file or a checkpoint can be read: one that cannot would make the whole archive be refused."""
+    """Whether a file can be put in place again: one that cannot, an older revision's too, would make the archive be refused."""
     try:
-        return bool(store.read(path)) if path.suffix == ".json" else _position(path) is not None
-    except StoreError:
+        return bool(publish.place_of(path, store)) if path.suffix == ".json" else _position(path) is not None
+    except CmlibError:
         return False
 
 
@@ -118,6 +118,8 @@ def _run_row(store: Store, path: Path) -> tuple[str, ...]:
         run: Run = store.read(path)
     except StoreError:
         return label(path), "-", "-", "-", "not a result file, left out"
+    if not _is_whole(store, path):
+        return label(path), "-", "-", "-", "of an older revision or an unknown method, left out"
     values = run.summary()
     return (
         label(path), render.number(values["accuracy"]), render.number(values["bwt_final"]),

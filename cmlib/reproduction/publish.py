@@ -21,7 +21,7 @@ def publish(source: Path, target: Path, replace: bool = False) -> tuple[list[Pat
     if not files:
         raise StoreError(f"{source} holds no result files")
     store = Store(target)
-    places = [_place(path, store) for path in files]  # all are checked before any is copied
+    places = [place_of(path, store) for path in files]  # all are checked before any is copied
     kept = [
         place for path, place in zip(files, places, strict=True)
         if _lacks_epochs(path, place, store) or (not replace and _differs(path, place, store))
@@ -56,7 +56,7 @@ def _lacks_epochs(path: Path, place: Path, store: Store) -> bool:
     return bool(store.read(place).each_epoch) and not store.read(path).each_epoch
 
 
-def _place(path: Path, target: Store) -> Path:
+def place_of(path: Path, target: Store) -> Path:
     """Where a result file belongs in a store; StoreError when its content does not fit its own hash."""
     one = target.read(path)
     experiment = Experiment.of(one.experiment)

@@ -39,7 +39,8 @@ HOW = {
     "percent": "agrees: the means are within 1 point or 2 standard errors of their difference; within 3 points where the paper "
     "prints no deviation. One run decides nothing; it is inside or outside the paper's mean ± 2 standard deviations (at least 1 "
     "point), and of equal runs 18 in 100 are outside.",
-    "ratio": "agrees: within a tenth of the paper's ratio or twice the root of the sum of both variances.",
+    "ratio": "ours: the fastest of n runs over the fastest of Naive. agrees: within a tenth of the paper's ratio or 2 of its "
+    "standard deviations.",
 }
 WHAT = "Ours: mean ± standard deviation of the population (divided by n), as the released code computes it; n: runs."
 BWT = "A printed BWT is bwt_final, after the last task; bwt is the paper's formula, over all tasks."
@@ -177,7 +178,7 @@ def _row(number: int, cell: Cell, metric: str, found: Found, experiments: Sequen
         paper_sd=theirs.std if theirs else None,
         paper_n=n if theirs else None,
         ours=_mean(ours.values),
-        ours_sd=render.deviation(ours.values),
+        ours_sd=None if timed else render.deviation(ours.values),
         n=len(ours.values),
         verdict=verdict(theirs, ours.values, ours.stopped, cell.dataset, found.profile, bool(reason), timed, bool(other), n),
         stopped=ours.stopped,
@@ -204,14 +205,16 @@ class Ours:
 
 
 def _ours(found: Found, experiments: Sequence[Experiment], metric: str) -> Ours:
-    """The runs of all experiments together, measured by one metric."""
+    """The runs of all experiments together, measured by one metric; of times the fastest run, in TIL where there is TIL."""
+    if timed := metric.startswith("ratio"):
+        experiments = [one for one in experiments if one.scenario == "til"] or experiments
     parts = [found.of(one) for one in experiments]
     runs = [run for ended, _, _ in parts for run in ended]
     left_out = [run for *_, others in parts for run in others]
     copies = [run for run in left_out if not run.other_data and uses_all(run, found.profile)]
     other = [run for run in left_out if run.other_data == "other data"]
-    pairs = _timed(runs, found, metric) if metric.startswith("ratio") else []
-    values = [ratio for ratio, _ in pairs] if metric.startswith("ratio") else [measured(run, metric) for run in runs]
+    pairs = _timed(runs, found, metric) if timed else []
+    values = [min(pairs)[0]] * len(pairs) if pairs else [] if timed else [measured(run, metric) for run in runs]
     usual = {KNOWN[one.dataset].digest for one in experiments}
     counts = {
         "on a part of the data": len(left_out) - len(copies) - len(other),
@@ -222,7 +225,7 @@ def _ours(found: Found, experiments: Sequence[Experiment], metric: str) -> Ours:
     remarks = [f"{count} more {why}, not counted" for why, count in counts.items() if count]
     if runs and "" not in usual and not usual & {run.data["digest"] for run in runs}:
         remarks.append("on another copy of the data than the committed runs")
-    return Ours(values, [seconds for _, seconds in pairs], sum(stopped for _, stopped, _ in parts), remarks)
+    return Ours(values, [min(pairs)[1]] if pairs else [], sum(stopped for _, stopped, _ in parts), remarks)
 
 
 # -- times ---------------------------------------------------------------------------------------------------------------
@@ -245,10 +248,10 @@ def _timed(runs: Sequence[Run], found: Found, metric: str) -> list[tuple[float, 
     for run in runs:
         content = run.experiment
         naive = Experiment(content["dataset"], content["scenario"], "naive", profile=found.profile)
-        beside = [_seconds(one, 0) for one in found.of(naive)[0] if _machine(one) == _machine(run)]
-        if beside and statistics.fmean(beside):
+        least = min((_seconds(one, 0) for one in found.of(naive)[0] if _machine(one) == _machine(run)), default=0.0)
+        if least:
             seconds = _seconds(run, task)
-            pairs.append((seconds / statistics.fmean(beside), seconds))
+            pairs.append((seconds / least, seconds))
     return pairs
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import importlib.util
 import subprocess
@@ -539,6 +540,7 @@ def test_a_benchmark_that_does_not_fit_gives_one_line(av: Any, pictures: tuple[P
         ("CentroidsMatching", {"epochs": 3}, "epochs is no option of this strategy"),
         ("EmbeddingRegularization", {"scenario": "cil"}, "emr does not work in scenario cil; allowed: til"),
         ("SSIL", {"scenario": "til"}, "ssil does not work in scenario til; allowed: cil"),
+        ("CentroidsMatching", {"scenario": "til", "memory_size": 7}, "memory_size=7 does nothing with cm in scenario til"),
         (
             "CentroidsMatching",
             {"scenario": "cil", "batch_norm": "private"},
@@ -597,6 +599,64 @@ def test_the_benchmark_holds_the_scenarios_images(av: Any, digits: Any) -> None:
         assert (y, t) == (int(task.test_y[7]) - task.classes.start, i)
         assert set(train.classes_in_this_experience) == {0, 1}
         assert list(train.task_labels) == [i]
+
+
+def test_device_batches_leave_a_strategy_its_own_data(av: Any, digits: Any) -> None:
+    """Cumulative trains on all that came so far, however its batches are made."""
+    from avalanche.training.supervised import Cumulative
+
+    class FastCumulative(av.DeviceBatches, Cumulative):  # type: ignore[misc, name-defined]
+        pass
+
+    bench, watch = av.benchmark(Scenario(digits, "cil", train_per_class=16)), Watch()
+    model = nn.Sequential(network(), nn.Linear(128, 10))
+    fast = FastCumulative(
+        model=model, optimizer=torch.optim.SGD(model.parameters(), 0.05), train_mb_size=16, plugins=[watch], evaluator=None
+    )
+    for one in bench.train_stream[:2]:
+        watch.batches.clear()
+        fast.train(one)
+    assert sorted(torch.cat([y for _, _, y, _ in watch.batches]).tolist()) == sorted([0, 1, 2, 3] * 16)
+
+
+@pytest.mark.parametrize("strategy", ["CentroidsMatching", "SSIL"])
+def test_an_experience_is_learned_once_and_in_order(av: Any, digits: Any, strategy: str) -> None:
+    scenario = Scenario(digits, "cil", train_per_class=16, support_size=4 if strategy == "CentroidsMatching" else 0)
+    bench = av.benchmark(scenario)
+    options = {"support_size": 4} if strategy == "CentroidsMatching" else {}
+    made = getattr(av, strategy)(model=network(), scenario="cil", memory_size=20, evaluator=None, **options)
+    made.train(bench.train_stream[0])
+    for i, words in ((0, "experience 1 was learned already; the next one is 2"), (2, "experience 3 comes too early")):
+        with pytest.raises(OptionError, match=words):
+            made.train(bench.train_stream[i])
+    made.train(bench.train_stream[1])
+    assert len(made.method.heads) == 2
+
+
+def test_an_optimizer_may_have_groups_and_a_trained_strategy_can_be_copied(av: Any, digits: Any) -> None:
+    scenario, model = Scenario(digits, "cil", train_per_class=16, support_size=4), network()
+    norms = [one for module in model.modules() if isinstance(module, nn.BatchNorm2d) for one in module.parameters()]
+    rest = [one for one in model.parameters() if not any(one is norm for norm in norms)]
+    groups = (
+        [{"params": rest, "weight_decay": 1e-4}, {"params": norms}] if norms else [{"params": rest[:1]}, {"params": rest[1:]}]
+    )
+    made = av.CentroidsMatching(
+        model=model, optimizer=torch.optim.SGD(groups, 0.01), scenario="cil", support_size=4, memory_size=20, evaluator=None
+    )
+    for one in av.benchmark(scenario).train_stream[:3]:
+        made.train(one)
+    held = {id(one) for group in made.optimizer.param_groups for one in group["params"]}
+    assert held == {id(one) for one in made.model.parameters() if one.requires_grad}
+    assert [len(group["params"]) for group in made.optimizer.param_groups][1] == len(second)
+    assert len(copy.deepcopy(made).method.heads) == 3
+
+
+def test_scenario_and_strategy_lie_on_one_device(av: Any, digits: Any) -> None:
+    scenario = Scenario(digits, "cil", train_per_class=16, support_size=4)
+    bench, scenario.device = av.benchmark(scenario), torch.device("meta")
+    made = av.CentroidsMatching(model=network(), scenario="cil", support_size=4, memory_size=20, evaluator=None)
+    with pytest.raises(OptionError, match="the scenario lies on meta, the strategy on cpu; make both for one"):
+        made.train(bench.train_stream[0])
 
 
 def test_device_batches_need_the_benchmark_of_a_scenario(av: Any, pictures: tuple[Pictures, Pictures]) -> None:

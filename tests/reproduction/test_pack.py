@@ -95,6 +95,17 @@ def test_what_is_damaged_is_named_and_not_packed(tmp_path, finished):
     assert pack.unpack(archive, tmp_path / "new", tmp_path / "results")[-1].startswith("1 runs, 1 of 1 checkpoints put in place")
 
 
+def test_a_run_of_an_older_revision_does_not_hold_up_the_others(tmp_path, finished, monkeypatch):
+    store, archive = tmp_path / "store", tmp_path / "runs.tar.gz"
+    copied(finished, store)
+    monkeypatch.setattr(cm.METHODS["naive"], "revision", 2)
+    cm.run(cm.Experiment("digits", "til", "naive", 1, "smoke", **TINY), store=store, progress=False)
+    text = pack.pack(store, archive, tmp_path / "none")
+    assert text.count("of an older revision or an unknown method, left out") == 1
+    (tmp_path / "results").mkdir()
+    assert pack.unpack(archive, tmp_path / "new", tmp_path / "results")[-1].startswith("1 runs, ")
+
+
 def test_unpack_writes_nothing_when_the_store_takes_nothing(tmp_path, finished):
     archive, *_ = packed(tmp_path, finished)
     (tmp_path / "a file").write_text("x")

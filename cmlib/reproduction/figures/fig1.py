@@ -16,9 +16,9 @@ from matplotlib.patches import FancyBboxPatch
 
 from cmlib import datasets
 from cmlib.experiment import Experiment
-from cmlib.reproduction.figures import Drawing
 from cmlib.plots.geometry import Array, voronoi_cells
 from cmlib.plots.style import INK, WIDTH, class_colour, styled, task_colour
+from cmlib.reproduction.figures import Drawing
 from cmlib.scenario import Scenario
 from cmlib.store import Store
 

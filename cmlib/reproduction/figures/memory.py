@@ -13,15 +13,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from cmlib import footprint
-from cmlib.reproduction import grids
 from cmlib.experiment import Experiment
-from cmlib.reproduction.figures import Drawing
 from cmlib.footprint import Setting
 from cmlib.methods import METHODS
 from cmlib.plots.calculator import COLOURS
 from cmlib.plots.style import METHOD_LOOKS
-from cmlib.store import Store
+from cmlib.reproduction import grids
+from cmlib.reproduction.figures import Drawing
 from cmlib.reproduction.tables import Found
+from cmlib.store import Store
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -153,7 +153,9 @@ def _line(ax: Axes, method: str, line: Sequence[Row]) -> None:
     x, y = [row["exemplars"] * apart for row in line], [row["accuracy"] for row in line]
     ends = [[row["accuracy"] - row["lowest"] for row in line], [row["highest"] - row["accuracy"] for row in line]]
     width = 3.0 if method == "cm" else 1.8
-    ax.errorbar(x, y, ends, color=colour, marker=marker, linestyle=LINES[method], linewidth=width, elinewidth=1.4, capsize=3, zorder=3)
+    ax.errorbar(
+        x, y, ends, color=colour, marker=marker, linestyle=LINES[method], linewidth=width, elinewidth=1.4, capsize=3, zorder=3
+    )
 
 
 def name_lines(ax: Axes, ends: Sequence[tuple[float, float, str]], gap: float = 0.062) -> None:

@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from cmlib.reproduction import snapshots
 from cmlib.datasets import KNOWN
 from cmlib.errors import StoreError, check_name
 from cmlib.experiment import Experiment
-from cmlib.reproduction.figures import Drawing
 from cmlib.plots import drift, figures, geometry
 from cmlib.plots.geometry import Projection, Space
 from cmlib.randomness import class_order
+from cmlib.reproduction import snapshots
+from cmlib.reproduction.figures import Drawing
 from cmlib.store import Run, Store
 
 NEEDS = {"3": ("til", "task1"), "4": ("cil", "merged")}  # scenario, kind of snapshot
