@@ -375,7 +375,7 @@ def test_committed_runs_are_valid_and_current():
     files = sorted(shelf.folder.rglob("seed*.json"))
     assert files
     for path in files:
-        assert publish._place(path, shelf) == path
+        assert publish.place_of(path, shelf) == path
         run = shelf.read(path)
         n = run.experiment["options"]["n_tasks"]
         assert len(run.R) == n

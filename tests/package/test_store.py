@@ -197,7 +197,7 @@ def test_names_of_data_sets_win_over_folders(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert {name: cm.Experiment(name).hash("d") for name in usual} == usual
     assert datasets.load("digits").digest == KNOWN["digits"].digest
-    assert publish._place(path, committed()) == path
+    assert publish.place_of(path, committed()) == path
     for folder in ("./digits", "digits/", Path("digits"), tmp_path / "digits"):
         experiment = cm.Experiment(folder)
         assert (experiment.dataset, experiment.source, experiment.profile) == ("folder-digits", str(tmp_path / "digits"), "paper")
