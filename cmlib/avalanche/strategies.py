@@ -116,6 +116,7 @@ class MethodStrategy(_OwnNames, SupervisedTemplate):
         self.stream: Scenario | None = None
         self.labels: Labels | None = None
         self.task: Task | None = None  # the one being learned
+        self.learned = 0  # tasks
         self._own_loss: Tensor | None = None
         super().__init__(
             model=Learner(backbone),
@@ -165,7 +166,7 @@ class MethodStrategy(_OwnNames, SupervisedTemplate):
             self._begin_stream(origin)
         stream = self.stream
         if not isinstance(stream, ExperienceStream):
-            task, learned = origin_of(self.experience)[1], len(self.method.heads)
+            task, learned = origin_of(self.experience)[1], self.learned
             if task.index != learned:
                 again = "was learned already" if task.index < learned else "comes too early"
                 raise OptionError(
@@ -234,6 +235,7 @@ class MethodStrategy(_OwnNames, SupervisedTemplate):
         self.method.end_task(self.task)
         self.model.train()
         self.task = self._own_loss = None
+        self.learned += 1
         super()._after_training_exp(**named)
 
     # -- forward and loss -----------------------------------------------------------------------------------------------------

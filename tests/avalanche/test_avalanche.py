@@ -382,7 +382,8 @@ def make(av: Any, method: str, kind: str, watch: Any = None, metrics: bool = Tru
         "evaluator": EvaluationPlugin(*wanted) if metrics else None,
     }
     plugins = [watch] if watch is not None else None
-    return av.STRATEGIES[method](model=network(), scenario=kind, plugins=plugins, **{**settings, **OPTIONS[method], **named})
+    options = {name: value for name, value in OPTIONS[method].items() if METHODS[method].options[name].only in ("", kind)}
+    return av.STRATEGIES[method](model=network(), scenario=kind, plugins=plugins, **{**settings, **options, **named})
 
 
 @pytest.fixture(scope="module", params=OURS, ids="-".join)
@@ -611,8 +612,9 @@ def test_device_batches_leave_a_strategy_its_own_data(av: Any, digits: Any) -> N
     bench, watch = av.benchmark(Scenario(digits, "cil", train_per_class=16)), Watch()
     model = nn.Sequential(network(), nn.Linear(128, 10))
     fast = FastCumulative(
-        model=model, optimizer=torch.optim.SGD(model.parameters(), 0.05), train_mb_size=16, plugins=[watch], evaluator=None
-    )
+        model=model, optimizer=torch.optim.SGD(model.parameters(), 0.05), criterion=nn.CrossEntropyLoss(), train_mb_size=16,
+        plugins=[watch], evaluator=None,
+    )  # fmt: skip
     for one in bench.train_stream[:2]:
         watch.batches.clear()
         fast.train(one)
@@ -637,9 +639,8 @@ def test_an_optimizer_may_have_groups_and_a_trained_strategy_can_be_copied(av: A
     scenario, model = Scenario(digits, "cil", train_per_class=16, support_size=4), network()
     norms = [one for module in model.modules() if isinstance(module, nn.BatchNorm2d) for one in module.parameters()]
     rest = [one for one in model.parameters() if not any(one is norm for norm in norms)]
-    groups = (
-        [{"params": rest, "weight_decay": 1e-4}, {"params": norms}] if norms else [{"params": rest[:1]}, {"params": rest[1:]}]
-    )
+    first, second = (rest, norms) if norms else (rest[:1], rest[1:])
+    groups = [{"params": first, "weight_decay": 1e-4}, {"params": second}]
     made = av.CentroidsMatching(
         model=model, optimizer=torch.optim.SGD(groups, 0.01), scenario="cil", support_size=4, memory_size=20, evaluator=None
     )
