@@ -142,8 +142,8 @@ class Experiment:
         if "dataset" in changes and "profile" not in changes:
             fields["profile"] = None
         known = allowed_options(METHODS[own.known(changes.get("method", self.method))])
-        here = ("", changes.get("scenario", self.scenario))
-        given = {name: value for name, value in self.given.items() if name in known and known[name].only in here}
+        scenario = changes.get("scenario", self.scenario)
+        given = {name: value for name, value in self.given.items() if name in known and known[name].fits(scenario)}
         return Experiment(**{**fields, **given, **changes})
 
     def to_dict(self) -> dict[str, Any]:
@@ -210,9 +210,10 @@ def parse_options(cls: type[Method], options: Mapping[str, Any]) -> dict[str, An
 
 def check_scenario(cls: type[Method], given: Mapping[str, Any], scenario: str, usual: Mapping[str, Any]) -> None:
     """OptionError for an option that would make another run and change no number, as it belongs to the other scenario."""
+    options = allowed_options(cls)
     for name, value in given.items():
-        only = allowed_options(cls)[name].only
-        if only not in ("", scenario) and value != usual[name]:
+        if not options[name].fits(scenario) and value != usual[name]:
+            only = options[name].only
             raise OptionError(f"{name}={value} does nothing with {cls.name} in scenario {scenario}; allowed in scenario: {only}")
 
 
@@ -231,15 +232,15 @@ def profile_defaults(cls: type[Method], profile: str, dataset: str, scenario: st
     allowed = allowed_options(cls)
     values = {name: option.default for name, option in allowed.items()}
     chosen = profile_options(profile, dataset, scenario, cls.name)
-    values.update({name: allowed[name].parse(name, value) for name, value in chosen.items() if _of_the_package(name, allowed)})
+    meant = {name: value for name, value in chosen.items() if name in allowed and not (cls.own and _is_own(name, allowed[name]))}
+    values.update({name: allowed[name].parse(name, value) for name, value in meant.items()})
     values.update(parse_options(cls, cls.defaults.get(scenario, {})))
     return values
 
 
-def _of_the_package(name: str, allowed: Mapping[str, Option]) -> bool:
-    """Whether an option is one of those that cmlib's own methods have."""
-    ours = (allowed_options(method).get(name) for method in METHODS.values() if not method.own)
-    return name in allowed and allowed[name] in ours
+def _is_own(name: str, option: Option) -> bool:
+    """Whether no method of cmlib has this option: a reader's method brought it."""
+    return all(allowed_options(method).get(name) != option for method in METHODS.values() if not method.own)
 
 
 def _one_number_of_tasks(given: Mapping[str, Any], engine: str) -> int:

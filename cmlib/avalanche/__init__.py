@@ -2,8 +2,8 @@
 
 For Avalanche's users: `CentroidsMatching`, `EmbeddingRegularization` and `SSIL` are strategies like any other; they work on
 ordinary benchmarks, with Avalanche's loggers, metrics and such plugins as do not call the model themselves.
-`benchmark(scenario)` turns a cmlib scenario into a
-benchmark, and `DeviceBatches`, put before a strategy class, feeds it batches straight from the scenario's tensors.
+`benchmark(scenario)` turns a cmlib scenario into a benchmark, and `DeviceBatches`, put before a strategy class, feeds it batches
+straight from the scenario's tensors.
 
 The engine (`cmlib run --engine avalanche`) makes a run through Avalanche 0.6: CM, EmR and SS-IL are the strategies below, so
 their losses are those of cmlib's own loop; Naive, Cumulative, EWC, OEWC, GEM, ER and CoPE are Avalanche's own, on the same

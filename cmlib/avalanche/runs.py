@@ -334,7 +334,7 @@ def _sgd(experiment: Experiment, module: nn.Module) -> torch.optim.Optimizer:
 def _around(experiment: Experiment, method: Method, named: dict[str, Any]) -> MethodStrategy:
     """Our strategy around a method that is there already."""
     kind, model, options = experiment.scenario, method.backbone, METHODS[method.name].options
-    here = [name for name, option in options.items() if option.only in ("", kind)]
+    here = [name for name, option in options.items() if option.fits(kind)]
     own = {name: experiment.options[name] for name in (*here, "head", "batch_norm")}
     optimizer = _sgd(experiment, method.backbone)
     strategy = strategy_of(method.name)(model=model, optimizer=optimizer, scenario=kind, seed=experiment.seed, **named, **own)

@@ -92,6 +92,10 @@ class Option:
         enough = value > self.low if self.above_low else value >= self.low
         return enough and value <= self.high and math.isfinite(value)
 
+    def fits(self, scenario: str) -> bool:
+        """Whether it does something in a scenario."""
+        return self.only in ("", scenario)
+
     def allowed(self) -> str:
         """The possible values in words."""
         if self.choices or self.kind is bool:

@@ -22,10 +22,7 @@ def publish(source: Path, target: Path, replace: bool = False) -> tuple[list[Pat
         raise StoreError(f"{source} holds no result files")
     store = Store(target)
     places = [place_of(path, store) for path in files]  # all are checked before any is copied
-    kept = [
-        place for path, place in zip(files, places, strict=True)
-        if _lacks_epochs(path, place, store) or (not replace and _differs(path, place, store))
-    ]  # fmt: skip
+    kept = [place for path, place in zip(files, places, strict=True) if _stays(path, place, store, replace)]
     for path, place in zip(files, places, strict=True):
         if place not in kept:
             write_atomically(place, path.read_bytes())
@@ -44,16 +41,14 @@ def lines(written: list[Path], kept: list[Path]) -> list[str]:
     return [*map(str, written), *left]
 
 
-def _differs(path: Path, place: Path, store: Store) -> bool:
-    """Whether a run is committed there already that came to other accuracies."""
-    return place.is_file() and store.read(place).R != store.read(path).R
-
-
-def _lacks_epochs(path: Path, place: Path, store: Store) -> bool:
-    """Whether the same run is committed there already with accuracies after each epoch, which this one has not."""
-    if not place.is_file() or _differs(path, place, store):
+def _stays(path: Path, place: Path, store: Store, replace: bool) -> bool:
+    """Whether what is committed there already is left: it came to other accuracies, or it alone has those after each epoch."""
+    if not place.is_file():
         return False
-    return bool(store.read(place).each_epoch) and not store.read(path).each_epoch
+    there, new = store.read(place), store.read(path)
+    if there.R != new.R:
+        return not replace
+    return bool(there.each_epoch) and not new.each_epoch
 
 
 def place_of(path: Path, target: Store) -> Path:

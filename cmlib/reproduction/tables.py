@@ -214,7 +214,8 @@ def _ours(found: Found, experiments: Sequence[Experiment], metric: str) -> Ours:
     copies = [run for run in left_out if not run.other_data and uses_all(run, found.profile)]
     other = [run for run in left_out if run.other_data == "other data"]
     pairs = _timed(runs, found, metric) if timed else []
-    values = [min(pairs)[0]] * len(pairs) if pairs else [] if timed else [measured(run, metric) for run in runs]
+    fastest = min(pairs, default=(math.nan, math.nan))  # ratio, seconds
+    values = [fastest[0]] * len(pairs) if timed else [measured(run, metric) for run in runs]
     usual = {KNOWN[one.dataset].digest for one in experiments}
     counts = {
         "on a part of the data": len(left_out) - len(copies) - len(other),
@@ -225,7 +226,7 @@ def _ours(found: Found, experiments: Sequence[Experiment], metric: str) -> Ours:
     remarks = [f"{count} more {why}, not counted" for why, count in counts.items() if count]
     if runs and "" not in usual and not usual & {run.data["digest"] for run in runs}:
         remarks.append("on another copy of the data than the committed runs")
-    return Ours(values, [min(pairs)[1]] if pairs else [], sum(stopped for _, stopped, _ in parts), remarks)
+    return Ours(values, [fastest[1]] * bool(pairs), sum(stopped for _, stopped, _ in parts), remarks)
 
 
 # -- times ---------------------------------------------------------------------------------------------------------------

@@ -382,7 +382,7 @@ def make(av: Any, method: str, kind: str, watch: Any = None, metrics: bool = Tru
         "evaluator": EvaluationPlugin(*wanted) if metrics else None,
     }
     plugins = [watch] if watch is not None else None
-    options = {name: value for name, value in OPTIONS[method].items() if METHODS[method].options[name].only in ("", kind)}
+    options = {name: value for name, value in OPTIONS[method].items() if METHODS[method].options[name].fits(kind)}
     return av.STRATEGIES[method](model=network(), scenario=kind, plugins=plugins, **{**settings, **options, **named})
 
 

@@ -53,7 +53,7 @@ def clouds(classes: int = 10, each: int = 12, size: int = 6, spread: float = 0.3
 def small(method: str, kind: str, dataset: str = "arrays", **options: Any) -> cm.Experiment:
     """An experiment of one epoch with as little of everything as a method takes."""
     known = {"epochs": 1, "support_size": 8, "memory_size": 10, "exemplars_per_class": 2, "embedding_size": 5, "backbone": "mlp"}
-    allowed = {n for n, o in METHODS[method].options.items() if o.only in ("", kind)} | {"epochs", "backbone"}
+    allowed = {n for n, o in METHODS[method].options.items() if o.fits(kind)} | {"epochs", "backbone"}
     return cm.Experiment(dataset, kind, method, **{**{n: v for n, v in known.items() if n in allowed}, **options})
 
 
