@@ -9,6 +9,7 @@ import tempfile
 import time
 import zlib
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from cmlib.checkpoint import Checkpoint
@@ -30,6 +31,16 @@ def label(path: Path) -> str:
 # -- there ----------------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class Entry:
+    """A file of the store as the archive sees it, read once."""
+
+    path: Path
+    size: int  # bytes
+    cells: tuple[str, ...]  # its line of the summary
+    is_whole: bool  # it can be put in place again: one that cannot would make the archive be refused
+
+
 def pack(store: Path, out: Path, results: Path, notes: str = "", limit: float = LIMIT) -> str:
     """Write the archive, of at most `limit` MiB: summary, results, then checkpoints, the smallest first; returns the summary.
 
@@ -40,14 +51,14 @@ def pack(store: Path, out: Path, results: Path, notes: str = "", limit: float = 
         raise StoreError(f"there is no store {store}")
     if not 0.1 <= limit < float("inf"):
         raise OptionError(f"--limit {limit:g}: expected a number of MiB, at least 0.1")
-    runs, checkpoints = new_files(store, results)
-    whole = [path for path in (*runs, *checkpoints) if _is_whole(Store(store), path)]
+    made, cut = new_files(store, results)
+    runs, checkpoints = [_run_entry(Store(store), path) for path in made], [_checkpoint_entry(path) for path in cut]
     room = limit * MIB - 2**16  # for the summary
     while True:
-        inside = fitting([path for path in runs if path in whole], room)
-        inside += fitting([path for path in checkpoints if path in whole], room - sum(path.stat().st_size for path in inside))
-        text = summary(store, runs, checkpoints, inside, notes)
-        content = _archive(text, store, inside)
+        inside = fitting(runs, room)
+        inside += fitting(checkpoints, room - sum(entry.size for entry in inside))
+        text = summary(runs, checkpoints, inside, notes)
+        content = _archive(text, store, [entry.path for entry in inside])
         if len(content) <= limit * MIB or not inside:
             write_atomically(out, content)
             return text
@@ -63,22 +74,40 @@ def new_files(store: Path, results: Path) -> tuple[list[Path], list[Path]]:
     return [path for place, path in mine.items() if place not in known], unfinished
 
 
-def _is_whole(store: Store, path: Path) -> bool:
-    """Whether a file can be put in place again: one that cannot, an older revision's too, would make the archive be refused."""
+def _run_entry(store: Store, path: Path) -> Entry:
+    """A result file: accuracy and bwt_final in percent, seconds of training."""
+    size = path.stat().st_size
     try:
-        return bool(publish.place_of(path, store)) if path.suffix == ".json" else _position(path) is not None
+        run: Run = store.read(path)
+    except StoreError:
+        return Entry(path, size, (label(path), "-", "-", "-", "not a result file, left out"), False)
+    try:
+        publish.place_of(path, store)
     except CmlibError:
-        return False
+        return Entry(path, size, (label(path), "-", "-", "-", "of an older revision or an unknown method, left out"), False)
+    values = run.summary()
+    numbers = render.number(values["accuracy"]), render.number(values["bwt_final"]), f"{sum(map(sum, run.seconds_per_epoch)):.1f}"
+    return Entry(path, size, (label(path), *numbers, run.status), True)
 
 
-def fitting(files: Sequence[Path], room: float) -> list[Path]:
-    """The files, the smallest first, as long as they fit: it is the largest that are left out."""
-    chosen: list[Path] = []
-    for path in sorted(files, key=lambda path: path.stat().st_size):
-        room -= path.stat().st_size
+def _checkpoint_entry(path: Path) -> Entry:
+    """A checkpoint: how far its run came."""
+    size = path.stat().st_size
+    try:
+        task, epoch = _position(path)
+    except StoreError:
+        return Entry(path, size, (label(path), DAMAGED), False)
+    return Entry(path, size, (label(path), f"task {task + 1}, {epoch} epoch{'s' * (epoch != 1)} of it"), True)
+
+
+def fitting(entries: Sequence[Entry], room: float) -> list[Entry]:
+    """The whole ones, the smallest first, as long as they fit: it is the largest that are left out."""
+    chosen: list[Entry] = []
+    for entry in sorted((entry for entry in entries if entry.is_whole), key=lambda entry: entry.size):
+        room -= entry.size
         if room < 0:
             break
-        chosen.append(path)
+        chosen.append(entry)
     return chosen
 
 
@@ -93,11 +122,11 @@ def _archive(text: str, store: Path, files: Iterable[Path]) -> bytes:
     return content.getvalue()
 
 
-def summary(store: Path, runs: Sequence[Path], checkpoints: Sequence[Path], inside: Sequence[Path], notes: str = "") -> str:
+def summary(runs: Sequence[Entry], checkpoints: Sequence[Entry], inside: Sequence[Entry], notes: str = "") -> str:
     """The page that travels with the runs (Markdown)."""
-    made = [_run_row(Store(store), path) for path in runs]
-    cut = [(label(path), _reached(path), _size(path, path in inside)) for path in checkpoints]
-    lost = [label(path) for path in runs if path not in inside and _is_whole(Store(store), path)]
+    made = [entry.cells for entry in runs]
+    cut = [(*entry.cells, _size(entry, entry in inside)) for entry in checkpoints]
+    lost = [label(entry.path) for entry in runs if entry.is_whole and entry not in inside]
     blocks = [
         "# Runs",
         _section(f"New runs ({len(made)})", ("run", "accuracy", "bwt_final", "seconds", "status"), made),
@@ -112,19 +141,9 @@ def _section(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -
     return f"## {title}\n\n" + (render.markdown(header, rows) if rows else "none")
 
 
-def _run_row(store: Store, path: Path) -> tuple[str, ...]:
-    """The line of a run: accuracy and bwt_final in percent, seconds of training."""
-    try:
-        run: Run = store.read(path)
-    except StoreError:
-        return label(path), "-", "-", "-", "not a result file, left out"
-    if not _is_whole(store, path):
-        return label(path), "-", "-", "-", "of an older revision or an unknown method, left out"
-    values = run.summary()
-    return (
-        label(path), render.number(values["accuracy"]), render.number(values["bwt_final"]),
-        f"{sum(map(sum, run.seconds_per_epoch)):.1f}", run.status,
-    )  # fmt: skip
+def _size(entry: Entry, packed: bool) -> str:
+    why = "packed" if packed else "LEFT OUT: the archive is full" if entry.is_whole else "LEFT OUT"
+    return f"{entry.size / MIB:.1f} MiB, {why}"
 
 
 def _position(path: Path) -> tuple[int, int]:
@@ -135,19 +154,6 @@ def _position(path: Path) -> tuple[int, int]:
         return found.task, found.epoch
     except Exception as error:
         raise StoreError(f"{path.name} is no checkpoint of cmlib, or damaged ({error.__class__.__name__})") from None
-
-
-def _reached(path: Path) -> str:
-    try:
-        task, epoch = _position(path)
-        return f"task {task + 1}, {epoch} epoch{'s' * (epoch != 1)} of it"
-    except StoreError:
-        return DAMAGED
-
-
-def _size(path: Path, packed: bool) -> str:
-    why = "packed" if packed else "LEFT OUT: the archive is full" if _reached(path) != DAMAGED else "LEFT OUT"
-    return f"{path.stat().st_size / MIB:.1f} MiB, {why}"
 
 
 # -- and back -------------------------------------------------------------------------------------------------------------
