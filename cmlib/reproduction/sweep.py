@@ -186,6 +186,7 @@ class Item:
     digest: str  # of its data
     tries: int = 0
     held: bool = False  # it was with another sweep when it was looked at
+    begun: bool = False  # a part of it was made before, so that what is left does not tell how long it takes
 
     @property
     def label(self) -> str:
@@ -350,6 +351,7 @@ class Sweep:
             if idle is None:
                 self.slots.append(idle := Slot(surroundings(self.threads)))
             item = self.waiting.popleft()
+            item.begun = item.path.with_suffix(".ckpt").is_file()
             idle.give(item, attempt, item.experiment, *self.told)
             begun |= not item.held
         return begun
@@ -392,7 +394,7 @@ class Sweep:
             self.report.made += 1
             if why:
                 self.report.stopped[item.label] = why
-            elif seconds:
+            elif seconds and not item.begun:
                 self.times.add(item.experiment, seconds)
         elif how == FOUND:
             self.report.elsewhere += 1

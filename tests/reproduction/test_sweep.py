@@ -590,6 +590,17 @@ def test_on_a_terminal_progress_is_one_line_that_fits(monkeypatch, capsys):
     assert capsys.readouterr().err == f"\r\x1b[K{'x' * 39}\r\x1b[Kshort\r\x1b[Kfailed: {'y' * 50}\n"
 
 
+def test_what_was_left_of_a_run_does_not_tell_how_long_it_takes(tmp_path):
+    (one,) = wanted()[:1]
+    made = sweep.Sweep([], Store(tmp_path), None, 1, "any")
+    item = sweep.Item(one, tmp_path / "seed0-0.json", DIGEST, begun=True)
+    made._ended(item, sweep.MADE, "", 7.0)
+    assert not made.times.here
+    item.begun = False
+    made._ended(item, sweep.MADE, "", 7.0)
+    assert made.times.of(one) == 7.0 and made.report.made == 2
+
+
 def test_a_run_on_other_data_is_none(tmp_path, monkeypatch):
     """A run on a part of the data: the sweep makes the one on all of it, which the table says is missing."""
     (one,) = wanted()[:1]
