@@ -130,6 +130,7 @@ def metrics_of(R: Rows) -> dict[str, float]:
     fallen = [max(cells[i, j] for i in range(j, n - 1)) - cells[n - 1, j] for j in range(n - 1)]
     return {
         "accuracy": sum(cells[n - 1, j] for j in range(n)) / n,
+        "accuracy_old": sum(cells[n - 1, j] for j in range(n - 1)) / (n - 1) if n > 1 else 0.0,
         "bwt": sum(losses.values()) / len(losses) if losses else 0.0,
         "bwt_final": sum(final) / len(final) if final else 0.0,
         "learning_accuracy": sum(cells[j, j] for j in range(n)) / n,

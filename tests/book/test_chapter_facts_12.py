@@ -97,7 +97,7 @@ def test_the_variance_of_a_mean_drawn_without_putting_back(s: int) -> None:
 
 
 def test_the_page_measures_what_the_formula_says() -> None:
-    found = [one for one in texts().splitlines() if "The rule of the root holds, within" in one]
+    found = [one for one in texts().splitlines() if "The formula holds, within" in one]
     assert found and int(found[0].split("within ")[1].split(" %")[0]) <= 15
 
 

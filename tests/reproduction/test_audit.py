@@ -406,6 +406,7 @@ R = [[90.0, None, None], [60.0, 80.0, None], [30.0, 50.0, 100.0]]
 def test_metrics_by_hand():
     values = traced.metrics_of(R)
     assert values["accuracy"] == pytest.approx(60) and values["learning_accuracy"] == pytest.approx(90)
+    assert values["accuracy_old"] == pytest.approx(40)
     assert values["bwt"] == pytest.approx((-30 - 60 - 30) / 3) and values["bwt_final"] == pytest.approx((-60 - 30) / 2)
     assert traced.metrics_of([[90.0, None], [None, None]]) == {}
 
