@@ -183,6 +183,9 @@ def _notes(method: Method) -> list[str]:
     return notes
 
 
+_REMADE: set[Path] = set()  # places of the runs that this process has made again
+
+
 def load_or_run(
     experiment: Experiment,
     store: str | Path | None = None,
@@ -194,7 +197,7 @@ def load_or_run(
 ) -> Run:
     """The run of an experiment from the store, else from the committed results, else made now and stored.
 
-    each_epoch: a run with accuracies after each epoch (see `run`).
+    recompute: make it again where it is there, once in a process. each_epoch: a run with accuracies after each epoch (see `run`).
 
     With data or data_root it is the run on exactly these data. Else it is the one on the data set as published, whose images
     are not read where the run is there, or on the folder as it now is.
@@ -202,9 +205,15 @@ def load_or_run(
     shelf = Store(store or default_folder())
     named = data is None and data_root is None and experiment.dataset in datasets.KNOWN
     images = None if named else load_data(experiment, data, data_root)
-    if not recompute:
-        for place in (shelf, committed()):
-            found = [one for one in place.find(experiment, images.digest if images else None) if one.each_epoch or not each_epoch]
-            if found:
-                return found[-1]
+    if recompute:
+        images = images or load_data(experiment, data, data_root)
+        place = shelf.path(experiment, images.digest)
+        if place not in _REMADE:
+            made = train(experiment, images, None, shelf, device, each_epoch=each_epoch)[0]
+            _REMADE.add(place)
+            return made
+    for source in (shelf,) if recompute else (shelf, committed()):
+        found = [one for one in source.find(experiment, images.digest if images else None) if one.each_epoch or not each_epoch]
+        if found:
+            return found[-1]
     return run(experiment, images, data_root, shelf, device, each_epoch=each_epoch)

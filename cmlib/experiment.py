@@ -209,9 +209,11 @@ def parse_options(cls: type[Method], options: Mapping[str, Any]) -> dict[str, An
 
 
 def check_scenario(cls: type[Method], given: Mapping[str, Any], scenario: str, usual: Mapping[str, Any]) -> None:
-    """OptionError for an option that would make another run and change no number, as it belongs to the other scenario."""
+    """OptionError for an option that would make another run and change no number, as it is for other methods or scenarios."""
     options = allowed_options(cls)
     for name, value in given.items():
+        if name in cls.ignores and value != usual[name]:
+            raise OptionError(f"{name}={value} does nothing with {cls.name}")
         if not options[name].fits(scenario) and value != usual[name]:
             only = options[name].only
             raise OptionError(f"{name}={value} does nothing with {cls.name} in scenario {scenario}; allowed in scenario: {only}")
@@ -221,7 +223,8 @@ def preset_values(cls: type[Method], preset: str, profile: str, dataset: str, sc
     """Every option that a preset gives a value of its own."""
     allowed = allowed_options(cls)
     chosen = preset_options(preset, profile, dataset, scenario, cls.name)
-    return {name: allowed[name].parse(name, value) for name, value in chosen.items() if name in allowed}
+    known = allowed.keys() - set(cls.ignores)
+    return {name: allowed[name].parse(name, value) for name, value in chosen.items() if name in known}
 
 
 def profile_defaults(cls: type[Method], profile: str, dataset: str, scenario: str) -> dict[str, Any]:

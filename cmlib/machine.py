@@ -29,7 +29,8 @@ def choose_device(device: str) -> torch.device:
     if chosen.type not in ("cpu", "cuda") or (chosen.type == "cpu" and chosen.index):
         raise OptionError(f"unknown device '{device}'; allowed: auto, cpu, cuda, cuda:0, ...")
     if chosen.type == "cuda" and (chosen.index or 0) >= torch.cuda.device_count():
-        raise OptionError(f"device '{device}' is not present on this machine; allowed: auto, cpu")
+        here = [f"cuda:{i}" for i in range(torch.cuda.device_count())]
+        raise OptionError(f"device '{device}' is not present on this machine; allowed: {', '.join(['auto', 'cpu', *here])}")
     return chosen
 
 

@@ -164,10 +164,13 @@ class Backbone(nn.Module):
             norm.task = len(norm.norms) - 1 if task is None or norm.kind == "shared" else task
         return self(x)
 
+    def shares_norms(self) -> bool:
+        """Whether one pass serves all tasks: they share their batch norms, or there are none."""
+        return all(norm.kind == "shared" for norm in self.task_norms())
+
     def past_features(self, x: Tensor, tasks: int) -> Tensor:
         """Features of one batch through the frozen norms of the first t tasks, as ONE batch. -> [t, B, D]"""
-        norms = self.task_norms()
-        if not norms or norms[0].kind == "shared":
+        if self.shares_norms():
             return self(x).expand(tasks, -1, -1)
         layout = torch.channels_last if x.ndim == 4 else torch.contiguous_format
         repeated = x.expand(tasks, *x.shape).flatten(0, 1).contiguous(memory_format=layout)
@@ -175,8 +178,7 @@ class Backbone(nn.Module):
 
     def features_by_task(self, x: Tensor, owners: Tensor) -> Tensor:
         """Features of a batch of several tasks, each sample through its own task's norms. owners int64 [B] -> [B, D]"""
-        norms = self.task_norms()
-        if not norms or norms[0].kind == "shared":
+        if self.shares_norms():
             return self.features(x)
         return self._with("owners", owners, x)
 
@@ -281,10 +283,13 @@ def inputs_of(shape: Sequence[int], kind: str) -> int:
     return shape[0]
 
 
-def make_head(kind: str, outputs: int, seed: int, task: int, features: int = FEATURES) -> nn.Module:
-    """Head of one task: `linear` D -> outputs, or `mlp` D -> D -> ReLU -> outputs (the paper's). D = features"""
+def make_head(kind: str, outputs: int, seed: int, task: int, features: int = FEATURES, purpose: str = "head") -> nn.Module:
+    """Head of one task: `linear` D -> outputs, or `mlp` D -> D -> ReLU -> outputs (the paper's). D = features
+
+    purpose: names the draws of its first weights; two layers of one size must not begin with the same.
+    """
     check_name("head", kind, HEADS)
-    with seeded(seed, task, "head"):
+    with seeded(seed, task, purpose):
         last = nn.Linear(features, outputs)
         if kind == "linear":
             return last

@@ -60,8 +60,8 @@ class TaskModel(MultiTaskModule):
         if method.kind == "cil":
             return torch.cat([head(hidden) for head in self.heads], dim=1)
         labels = torch.as_tensor(task_labels, device=x.device)
-        tasks = labels.unique().tolist()
-        if len(tasks) == 1 and not self.mixes_tasks:
+        tasks = [] if self.mixes_tasks else labels.unique().tolist()
+        if len(tasks) == 1:
             return self.heads[tasks[0]](hidden)
         logits = torch.stack([head(hidden) for head in self.heads], dim=1)  # [B, t, K]
         return logits[torch.arange(len(x), device=x.device), labels]

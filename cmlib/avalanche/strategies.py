@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any, ClassVar
 
 import torch
@@ -85,8 +86,9 @@ class MethodStrategy(_OwnNames, SupervisedTemplate):
     replaced, keeping their weights. Heads are added as tasks arrive. optimizer: over the model's parameters; None for SGD with
     learning rate 0.01 and momentum 0.9; its state starts anew with each experience unless
     `train(..., reset_optimizer_state=False)`. scenario: `til`, which needs task labels, or `cil`. seed: heads, support sets,
-    exemplars and shuffling. The method's options are given by name; `cmlib methods` lists them. OptionError for an unknown or
-    impossible option, and for experiences that bring unequal numbers of classes.
+    exemplars and shuffling; None: 0, or that of the scenario which the benchmark was made from. The method's options are given
+    by name; `cmlib methods` lists them. OptionError for an unknown or impossible option, and for experiences that bring unequal
+    numbers of classes.
     """
 
     method_name: ClassVar[str] = ""
@@ -106,7 +108,7 @@ class MethodStrategy(_OwnNames, SupervisedTemplate):
         evaluator: Any = default_evaluator,
         eval_every: int = -1,
         peval_mode: str = "epoch",
-        seed: int = 0,
+        seed: int | None = None,
         **options: Any,
     ) -> None:
         cls = METHODS[self.method_name]
@@ -151,7 +153,8 @@ class MethodStrategy(_OwnNames, SupervisedTemplate):
             for x, y in self.method.batches(task, epoch):
                 yield [x, *labels.theirs(y)]  # type: ignore[union-attr]
 
-        def steps() -> int:
+        @cache
+        def steps() -> int:  # the same in each epoch of a task
             stream.counting = True  # type: ignore[union-attr]
             count = sum(1 for _ in self.method.batches(task, 0))
             stream.counting = False  # type: ignore[union-attr]
@@ -189,13 +192,17 @@ class MethodStrategy(_OwnNames, SupervisedTemplate):
                 f"the scenario lies on {there}, the strategy on {here}; make both for one: cm.Scenario(..., device='{here}')"
             )
         if origin is not None and origin[0].kind == self.kind and len(origin[1].support_y) == wanted:
+            if self.seed is not None and self.seed != origin[0].seed:
+                raise OptionError(f"seed={self.seed}, but the scenario has seed {origin[0].seed}; give it to cm.Scenario alone")
             self.stream = origin[0]
             self.labels = labels_of(origin[0])
             self._begin_method()
             return
         source = getattr(self.experience, "origin_stream", None)
         n_tasks = len(source) if source is not None and hasattr(source, "__len__") else 1
-        self.stream = ExperienceStream(self.kind, n_tasks, self.seed, wanted, self.option.get("stratified", True), self.device)
+        self.stream = ExperienceStream(
+            self.kind, n_tasks, self.seed or 0, wanted, self.option.get("stratified", True), self.device
+        )
         self.labels = self.stream.labels
 
     def _begin_method(self) -> None:

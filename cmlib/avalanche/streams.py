@@ -42,7 +42,7 @@ class Labels:
     @property
     def columns(self) -> int:
         """Columns of a score matrix over the benchmark's labels so far."""
-        return int(self.y.max()) + 1 if len(self.pairs) else 0
+        return max((label for _, label in self.pairs), default=-1) + 1
 
     def ours(self, y: Tensor, t: Tensor) -> Tensor:
         """cmlib's labels. y [B], t [B] -> [B]"""
@@ -133,7 +133,9 @@ class ExperienceStream(Scenario):
         pairs = self._new_classes(y.tolist(), t.tolist())
         if not self.tasks:
             self.divide((len(pairs),) * self.n_tasks)
-            self.class_names = tuple(map(str, range(len(pairs) * self.n_tasks)))
+        elif len(self.tasks) == self.n_tasks:  # more than announced, as by a stream without a length
+            self.divide((*self.task_sizes, len(pairs)))
+        self.class_names = tuple(map(str, range(sum(self.task_sizes))))
         self.labels.add(pairs)
         first = sum(len(one) for one in self._sets)
         self._sets.append(data)

@@ -21,6 +21,7 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import CodeType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -199,12 +200,33 @@ def _source(cls: type[Method]) -> str:
     """What a method written in a notebook does: its hooks, the functions there that they call, and its plain values."""
     family = [kind for kind in cls.__mro__ if issubclass(kind, Method) and not kind.__module__.startswith("cmlib.")]
     inside = [(name, value) for kind in family for name, value in vars(kind).items()]
-    functions = [value for _, value in inside if inspect.isfunction(value)]
+    functions = [one for _, value in inside for one in _functions(value)]
     for one in functions:  # grows while it is gone through
-        named = (one.__globals__.get(name) for name in one.__code__.co_names)
-        functions += [f for f in named if inspect.isfunction(f) and f.__module__ == cls.__module__ and f not in functions]
-    values = [f"{name} = {value!r}" for name, value in inside if not (name.startswith("__") or callable(value))]
+        named = [one.__globals__.get(name) for name in _names(one.__code__)]
+        here = [value for value in named if getattr(value, "__module__", None) == cls.__module__]
+        parts = [part for value in here for part in (vars(value).values() if inspect.isclass(value) else [value])]
+        functions += [f for f in dict.fromkeys(f for part in parts for f in _functions(part)) if f not in functions]
+    values = [f"{name} = {_in_order(value)!r}" for name, value in inside if not (name.startswith("__") or callable(value))]
     return "".join([*map(inspect.getsource, functions), *(one for one in values if " at 0x" not in one)])
+
+
+def _functions(value: Any) -> list[Callable[..., Any]]:
+    """The functions behind an attribute: itself, what it decorates, or those of a property."""
+    parts = (value.fget, value.fset, value.fdel) if isinstance(value, property) else (getattr(value, "__func__", value),)
+    return [inner for part in parts if inspect.isfunction(part) and inspect.isfunction(inner := inspect.unwrap(part))]
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    """The names that a function looks up, in its comprehensions and inner functions, too."""
+    yield from code.co_names
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield from _names(inner)
+
+
+def _in_order(value: Any) -> Any:
+    """A set as a list that is the same in every process."""
+    return sorted(value, key=repr) if isinstance(value, set | frozenset) else value
 
 
 class Method(nn.Module):
@@ -221,6 +243,7 @@ class Method(nn.Module):
     options: ClassVar[dict[str, Option]] = {}  # its own options
     defaults: ClassVar[dict[str, dict[str, Any]]] = {}  # by scenario: other defaults of common options
     batch_norms: ClassVar[tuple[str, ...]] = ("shared", "private", "stats")  # the kinds it works with (TIL)
+    ignores: ClassVar[tuple[str, ...]] = ()  # common options that change nothing here
     keeps: ClassVar[dict[str, Mapping[str, str]]] = {}  # by scenario: what `retained` holds, counted in the letters of `formulas`
     paper_memory: ClassVar[dict[str, str]] = {}  # by scenario: the paper's formula, as printed
     recordable: bool = True  # a step is the same sequence of operations each time, without a look at a value
@@ -243,7 +266,7 @@ class Method(nn.Module):
         self.batch_scores: Tensor | None = None  # the class scores behind the last loss, for progress meters
         self.trunk: nn.Module = nn.Identity()  # CIL with head=mlp: the hidden layer that all outputs share
         if self.kind == "cil" and self.option["head"] == "mlp" and self.shares_hidden_layer:
-            self.trunk = nn.Sequential(make_head("linear", size, scenario.seed, 0, size), nn.ReLU())
+            self.trunk = nn.Sequential(make_head("linear", size, scenario.seed, 0, size, "trunk"), nn.ReLU())
 
     shares_hidden_layer: ClassVar[bool] = True
 
@@ -367,7 +390,7 @@ class Method(nn.Module):
         """
         owners = self.scenario.owner[y]
         apart = self.training and self.option.get("batch_norm_batches") == "by_task"
-        if not apart or self.backbone.task_norms()[0].kind != "shared":
+        if not apart or not self.backbone.task_norms() or not self.backbone.shares_norms():
             return self.backbone.features_by_task(x, owners)
         rows = [(owners == task).nonzero().squeeze(1) for task in owners.unique().tolist()]
         features = torch.cat([self.backbone.features(pick(x, row)) for row in rows])

@@ -76,7 +76,7 @@ class CentroidsMatching(Method):
         if self.kind == "til" or not task.index:
             e = self.heads[task.index](features)  # [B, E]
             loss = self.nll(log_probabilities(e, centroids, self.distance), y - task.classes.start)
-            return loss if not task.index else loss + self.drift_weight(task.index) * self.til_drift(x, task.index)
+            return loss if not task.index else loss + self.drift_weight(task.index) * self.til_drift(x, task.index, features)
         embeddings = torch.stack([head(features) for head in self.heads])  # [t + 1, B, E]
         loss = self.merged_loss(embeddings, [*self.centroids[:-1], centroids], y)
         return loss + self.drift_weight(task.index) * self.cil_drift(x, y, embeddings[:-1], task)
@@ -157,9 +157,16 @@ class CentroidsMatching(Method):
         with torch.no_grad():
             return embed_all(self.past["backbone"], self.past["heads"], x, tasks)
 
-    def til_drift(self, x: Tensor, tasks: int) -> Tensor:
-        """Drift of the past tasks' embeddings of a batch (eq. 4): all past tasks in one batch. -> scalar"""
-        return drift(self.past_embeddings(x, tasks), embed_all(self.backbone, self.heads, x, tasks))
+    def til_drift(self, x: Tensor, tasks: int, features: Tensor | None = None) -> Tensor:
+        """Drift of the past tasks' embeddings of a batch (eq. 4): all past tasks in one batch. -> scalar
+
+        features [B, D]: of the batch, where it has passed already; with batch norms that tasks share they feed all heads.
+        """
+        if features is not None and self.backbone.shares_norms():
+            now = torch.stack([self.heads[i](features) for i in range(tasks)])  # [t, B, E]
+        else:
+            now = embed_all(self.backbone, self.heads, x, tasks)
+        return drift(self.past_embeddings(x, tasks), now)
 
     def cil_drift(self, x: Tensor, y: Tensor, embeddings: Tensor, task: Task) -> Tensor:
         """Drift of a batch's embeddings by the past heads (eq. 4), which feed the loss as well. [t, B, E] -> scalar"""

@@ -87,6 +87,8 @@ class Readings(CentroidsMatching):
         kinds = (self.option["merging"], self.option["centroids_merging"])
         if self.option["scale_start"] != "random" and "scale_translate" not in kinds:
             raise OptionError(f"scale_start={self.option['scale_start']} needs a scale; merging={kinds[0]} has none")
+        if self.option["past_batch_norm"] == "batch" and not self.backbone.shares_norms():
+            raise OptionError("past_batch_norm=batch needs a batch norm that all tasks share; take batch_norm=shared")
         self.centroid_projectors = nn.ModuleList()
 
     # -- the support set and the centroids --------------------------------------------------------------------------------

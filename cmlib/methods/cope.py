@@ -47,6 +47,7 @@ class PrototypeEvolution(Method):
         "stream": Option("whole", "the images of a task, or its first mini-batch alone", choices=("whole", "first_batch")),
     }
     shares_hidden_layer = False
+    ignores = ("head",)
 
     prototypes: Tensor  # [classes, D], rows of norm 1
     known: Tensor  # bool [classes]: the class has a prototype

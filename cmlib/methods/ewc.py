@@ -109,6 +109,7 @@ def sample_squares(method: Method, x: Tensor, y: Tensor, task: Task) -> Tensor:
         return functional_call(net, values, (x.unsqueeze(0), y.unsqueeze(0)))
 
     found = vmap(grad(loss), in_dims=(None, 0, 0))(parameters, x, y)  # a gradient a sample, [B, ...] each
+    method.batch_scores = None  # a tensor of vmap's own, of no use outside
     return flat([one.square().sum(0) for one in found.values()])
 
 

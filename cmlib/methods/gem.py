@@ -101,7 +101,7 @@ def project(g: Tensor, G: Tensor, margin: float = 0.5, ridge: float = RIDGE) -> 
     Built in chapter 7.
     """
     rows = torch.cat([G, g.unsqueeze(0)]).double()
-    products = (G.double() @ rows.T).cpu().numpy()  # [t, t + 1]: the one synchronisation of a step
+    products = (rows[:-1] @ rows.T).cpu().numpy()  # [t, t + 1]: the one synchronisation of a step
     gram, along = products[:, :-1], products[:, -1]
     if not np.isfinite(products).all() or (along >= 0).all():
         return g

@@ -75,9 +75,10 @@ def epoch_parts(experiment: Experiment, rows: Sequence[int], task: int) -> dict[
     if method == "cm":
         parts["support set"] = Passes(steps * o["support_size"])
     if method == "cm" and task:
-        passes = (images + replayed) * (1 if o["batch_norm"] == "shared" else task)  # a pass for each norm
+        shared = o["batch_norm"] == "shared"
+        passes = (images + replayed) * (1 if shared else task)  # a pass for each norm
         parts["past model"] = Passes(forward=passes)
-        parts["drift"] = Passes(passes if experiment.scenario == "til" else 0)  # CIL: the batch's own pass serves it
+        parts["drift"] = Passes(0 if shared else passes)  # with shared norms the batch's own pass serves it
     return {name: part for name, part in parts.items() if part.cost}
 
 

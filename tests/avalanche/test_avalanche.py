@@ -635,6 +635,44 @@ def test_an_experience_is_learned_once_and_in_order(av: Any, digits: Any, strate
     assert len(made.method.heads) == 2
 
 
+def test_a_seed_beside_a_scenarios_is_refused(av: Any, digits: Any) -> None:
+    bench = av.benchmark(Scenario(digits, "cil", seed=3, train_per_class=16, support_size=4))
+    options = {"scenario": "cil", "support_size": 4, "memory_size": 20, "evaluator": None}
+    with pytest.raises(OptionError, match="seed=7, but the scenario has seed 3; give it to"):
+        av.CentroidsMatching(model=network(), seed=7, **options).train(bench.train_stream[0])
+    made = av.CentroidsMatching(model=network(), **options)
+    made.train(bench.train_stream[0])
+    assert made.method.seed == 3
+
+
+def test_a_stream_may_have_no_length(av: Any, pictures: tuple[Pictures, Pictures]) -> None:
+    """Its experiences come one by one, and nobody says how many there will be."""
+    from avalanche.benchmarks.scenarios.generic_scenario import CLStream
+
+    bench = ordinary(pictures, til=False)
+    made = av.SSIL(model=network(), memory_size=20, evaluator=None)
+    for one in CLStream("train", iter(bench.train_stream), bench):
+        made.train(one)
+    assert len(made.stream.tasks) == len(bench.train_stream) == made.stream.n_tasks
+    assert made.stream.task_sizes == (2,) * len(bench.train_stream)
+
+
+def test_the_steps_of_an_epoch_are_counted_once(av: Any, digits: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Avalanche's progress bar asks in each epoch how many there are."""
+    bench = av.benchmark(Scenario(digits, "cil", train_per_class=16, support_size=4))
+    made = av.CentroidsMatching(
+        model=network(), scenario="cil", support_size=4, memory_size=20, train_epochs=3, evaluator=None, train_mb_size=8
+    )
+    drawn: list[int] = []
+    batches = METHODS["cm"].batches
+    monkeypatch.setattr(METHODS["cm"], "batches", lambda self, task, epoch: drawn.append(epoch) or batches(self, task, epoch))
+    plugin = Watch()
+    plugin.before_training_epoch = lambda strategy, **_: len(strategy.dataloader)  # type: ignore[attr-defined]
+    made.plugins.append(plugin)
+    made.train(bench.train_stream[0])
+    assert drawn == [0, 0, 1, 2]
+
+
 def test_an_optimizer_may_have_groups_and_a_trained_strategy_can_be_copied(av: Any, digits: Any) -> None:
     scenario, model = Scenario(digits, "cil", train_per_class=16, support_size=4), network()
     norms = [one for module in model.modules() if isinstance(module, nn.BatchNorm2d) for one in module.parameters()]

@@ -84,6 +84,27 @@ def test_runs_of_one_seed_are_paired(digits):
         assert torch.equal(one.backbone.blocks[8].conv2.weight, made[0].backbone.blocks[8].conv2.weight)
 
 
+def test_with_norms_that_tasks_share_a_batch_passes_once(digits):
+    """In TIL as in CIL: its running statistics move by the batch and by the support set, and the drift is that of one pass."""
+    made = trained(digits, "cm", "til", batch_norm="shared")
+    task = made.scenario.tasks[2]
+    made.begin_task(task)
+    made.train()
+    x, y = batch(made, task)
+    norm = made.backbone.task_norms()[0].norm_of(0)
+    before = int(norm.num_batches_tracked)
+    made.loss(x, y, task)
+    assert int(norm.num_batches_tracked) == before + 2
+    features = made.backbone.features(x)
+    torch.testing.assert_close(made.til_drift(x, 2, features), made.til_drift(x, 2))
+
+
+def test_hidden_and_output_layers_begin_with_other_weights(digits):
+    made = trained(digits, "naive", "cil", tasks=1, head="mlp")
+    hidden = made.trunk[0].weight
+    assert all(not torch.equal(hidden[: len(head.weight)], head.weight) for head in made.heads)
+
+
 @pytest.mark.numbers
 @pytest.mark.usefixtures("double")
 def test_til_loss_of_cm_from_its_equations(digits):

@@ -287,17 +287,33 @@ def test_avalanche_needs_the_scores_of_a_batch(folder: Path, few_digits: Any) ->
 NOTEBOOK = """
 import cmlib as cm
 
-WEIGHT = 1.0
+import torch
 
 def doubled(value):
     return {factor} * value
 
+def listed(value):
+    return {listed} * value
+
+class Scale(torch.nn.Module):
+    def forward(self, value):
+        return {scale} * value
+
 class Cell(cm.METHODS["naive"]):
     options = {{"warmth": cm.Option({warmth}, "how warm", float)}}
     share = {share}
+    places = {places}
+
+    @property
+    def weight(self):
+        return {weight}
 
     def loss(self, x, y, task):
-        return doubled(super().loss(x, y, task))
+        return self.weight * sum([listed(one) for one in [doubled(super().loss(x, y, task))]])
+
+    @torch.no_grad()
+    def end_task(self, task):
+        Scale()(task.x)
 """
 
 
@@ -305,7 +321,8 @@ def test_in_a_notebook_whatever_the_class_says_makes_its_revision(monkeypatch: p
     """Its hooks, the helpers that they call, its constants and its options; the same cell again is the same method."""
 
     def revision(**parts: Any) -> int:
-        text = NOTEBOOK.format(**{"factor": 2, "warmth": 1.0, "share": 0.5} | parts)
+        usual = {"factor": 2, "listed": 1, "scale": 1, "warmth": 1.0, "share": 0.5, "places": {"b", "a"}, "weight": 1}
+        text = NOTEBOOK.format(**usual | parts)
         name = f"<cell {hash(text)}>"
         monkeypatch.setitem(linecache.cache, name, (len(text), None, text.splitlines(keepends=True), name))
         page = types.ModuleType("__main__")
@@ -315,7 +332,9 @@ def test_in_a_notebook_whatever_the_class_says_makes_its_revision(monkeypatch: p
 
     first = revision()
     assert first > 1 and revision() == first
-    assert len({first, revision(factor=3), revision(warmth=2.0), revision(share=0.1)}) == 4
+    changes = [{"factor": 3}, {"listed": 2}, {"scale": 2}, {"warmth": 2.0}, {"share": 0.1}, {"places": {"c"}}, {"weight": 2}]
+    assert len({first, *(revision(**change) for change in changes)}) == 1 + len(changes)
+    assert revision(places='{"b", "a"}') == revision(places='{"a", "b"}')
 
 
 def test_what_a_method_says_of_its_options_holds_in_every_profile() -> None:

@@ -245,6 +245,15 @@ def test_a_scale_that_begins_near_one(digits):
         assert after.scale[1].weight.grad.abs().max() > 1e-3
 
 
+def test_options_that_would_change_nothing_are_refused(digits):
+    with pytest.raises(OptionError, match="past_batch_norm=batch needs a batch norm that all tasks share"):
+        fresh(experiment("cm", "til", past_batch_norm="batch"), digits)
+    fresh(experiment("cm", "til", past_batch_norm="batch", batch_norm="shared"), digits)
+    with pytest.raises(OptionError, match="head=mlp does nothing with cope"):
+        experiment("cope", "cil", head="mlp")
+    assert cm.Experiment("digits", "cil", "cope", preset="text").head == "linear"
+
+
 @pytest.mark.parametrize("merging", ["none", "offset"])
 def test_projectors_without_a_scale_cannot_begin_near_one(digits, merging):
     with pytest.raises(OptionError, match=f"scale_start=near_one needs a scale; merging={merging} has none"):

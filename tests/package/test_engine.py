@@ -235,6 +235,17 @@ def test_load_or_run_finds_stored_and_committed_runs(digits, tmp_path, monkeypat
     assert cm.load_or_run(experiment, store=tmp_path / "empty") == made
 
 
+def test_recompute_trains_once_in_a_process(digits, tmp_path, monkeypatch):
+    experiment, trained = cm.Experiment(method="naive", **TINY), []
+    train = engine.train
+    monkeypatch.setattr(engine, "_REMADE", set())
+    monkeypatch.setattr(engine, "train", lambda *a, **named: trained.append(a[0]) or train(*a, **named))
+    first = cm.load_or_run(experiment, tmp_path, digits)
+    again = [cm.load_or_run(experiment, tmp_path, digits, recompute=True) for _ in range(2)]
+    assert trained == [experiment, experiment] and again[0] == again[1] and again[0].R == first.R
+    assert again[0].seconds_per_epoch != first.seconds_per_epoch
+
+
 def test_experiments_are_values():
     a = cm.Experiment(lam=0.5)
     assert a == cm.Experiment(lam="0.5") and hash(a) == hash(cm.Experiment(lam=0.5)) and a != cm.Experiment(lam=0.4)
