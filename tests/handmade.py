@@ -1,13 +1,19 @@
-"""Runs made by hand for tests, completed to what the strict reader asks for."""
+"""Runs made by hand for tests, completed to what the strict reader asks for; and chapters."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import nbformat
 
 from cmlib.datasets import KNOWN
 from cmlib.experiment import Experiment
 from cmlib.runfile import DIVERGED, FINISHED, STOPPED
 from cmlib.store import Run, run_id
+from cmlib.teaching import notebooks
 
 
 def completed(run: Run) -> Run:
@@ -44,3 +50,15 @@ def completed(run: Run) -> Run:
         machine={"device": "cpu", "threads": 1, "commit": "", **run.machine},
         date=run.date or "2026-01-31",
     )
+
+
+def chapter_file(path: Path, cells: Iterable[tuple[Any, ...]]) -> Path:
+    """Write a notebook without outputs from `(kind, source, tags)`; kind: md or code. Tags may be left out."""
+    makers = {"md": nbformat.v4.new_markdown_cell, "code": nbformat.v4.new_code_cell}
+    made = [
+        makers[kind](source, id=f"cell-{k:03d}", metadata={"tags": list(*tags)} if tags else {})
+        for k, (kind, source, *tags) in enumerate(cells)
+    ]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    nbformat.write(nbformat.v4.new_notebook(cells=made, metadata=notebooks._notebook_metadata()), path)
+    return path

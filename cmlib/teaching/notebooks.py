@@ -1,24 +1,10 @@
-"""The chapters as files: write one, refresh stored outputs, check them. `cmlib chapters` runs them with other parameters.
+"""The chapters as files: refresh stored outputs, check them. `cmlib chapters` runs them with other parameters.
 
     python -m cmlib.teaching.notebooks refresh [chapter ...]     run in place; two runs store the same bytes
     python -m cmlib.teaching.notebooks check [chapter ...]       metadata, and the rules of cmlib.teaching.lint
 
 A chapter is named by its file or by its number (``04``); without names all of ``book/NN_*.ipynb`` are meant. A chapter may have
 pages of its own, which carry its number in their file's name and none in their title: its number means all of them.
-Chapters are written as Python scripts with `new_chapter` and then refreshed::
-
-    from cmlib.teaching.notebooks import new_chapter
-
-    new_chapter(
-        "book/04_task_incremental_cm.ipynb",
-        [
-            ("md", "# 4 Task-incremental CM"),
-            ("install",),                                                   # the one canonical install cell
-            ("code", 'profile: str = "digits"  # settings', ["parameters"]),
-            ("code", "import cmlib as cm\\n\\ncm.setup(profile, chapter=4)"),
-            ("code", "1 + 1", ["nbval-check-output"]),
-        ],
-    )
 """
 
 from __future__ import annotations
@@ -28,16 +14,15 @@ import json
 import os
 import sys
 import tempfile
-import textwrap
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from cmlib.errors import CmlibError, OptionError, nearest
 from cmlib.teaching import lint
-from cmlib.teaching.lint import INSTALL, INSTALL_TAGS, MAX_BYTES
+from cmlib.teaching.lint import MAX_BYTES
 
 CHAPTERS = "[0-9][0-9]_*.ipynb"
 ABSENT = (
@@ -49,32 +34,6 @@ _KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 
 
 # --- writing -----------------------------------------------------------------------------------------------------
-
-
-def new_chapter(path: str | Path, cells: Iterable[Sequence[Any]]) -> Path:
-    """Write a clean notebook without outputs from ``(kind, source, tags)``; tags may be left out.
-
-    kind is "md", "code" or "install" (the canonical install cell; no source). Sources are dedented and stripped.
-    Run ``python -m cmlib.teaching.notebooks refresh <path>`` afterwards to store the outputs.
-    """
-    import nbformat
-
-    made = [_new_cell(k, *cell) for k, cell in enumerate(cells)]
-    book = nbformat.v4.new_notebook(cells=made, metadata=_notebook_metadata())
-    _write(Path(path), _dump(book))
-    return Path(path)
-
-
-def _new_cell(number: int, kind: str, source: str | None = None, tags: Sequence[str] = ()) -> Any:
-    import nbformat
-
-    if kind == "install":
-        source, tags = INSTALL, INSTALL_TAGS
-    if kind not in ("md", "code", "install") or source is None:
-        raise OptionError(f"cell {number}: kind '{kind}' needs a source; kinds: md, code, install")
-    make = nbformat.v4.new_markdown_cell if kind == "md" else nbformat.v4.new_code_cell
-    text = textwrap.dedent(source).strip()
-    return make(text, id=f"cell-{number:03d}", metadata={"tags": list(tags)} if tags else {})
 
 
 def _notebook_metadata() -> dict[str, Any]:
@@ -105,11 +64,6 @@ def chapters(names: Sequence[str] = (), folder: Path | None = None) -> list[Path
     """The chapter notebooks, all or those named by file, stem, number or folder; an unknown name raises `OptionError`."""
     found = sorted((folder or book_folder()).glob(CHAPTERS))
     return [path for name in names for path in _named(name, found)] if names else found
-
-
-def is_chapter(path: Path) -> bool:
-    """Whether a notebook is a chapter: its title begins with its number, as in ``# 7 The baselines``. Else a page of one."""
-    return lint.title(read(path)).startswith(f"# {int(path.name[:2])} ")
 
 
 def _named(name: str, found: Sequence[Path]) -> list[Path]:

@@ -28,7 +28,7 @@ TOC = yaml.safe_load((ROOT / "_toc.yml").read_text())
 ENTRIES = [chapter for part in TOC["parts"] for chapter in part["chapters"]]
 PAGES = [TOC["root"], *(one["file"] for entry in ENTRIES for one in (entry, *entry.get("sections", [])))]
 CHAPTERS = notebooks.chapters(folder=BOOK)  # with the pages of a chapter, which stand under it in the contents
-NUMBERED = [path for path in CHAPTERS if notebooks.is_chapter(path)]
+NUMBERED = [path for path in CHAPTERS if re.match(r"# \d+ ", lint.title(notebooks.read(path)))]
 TEXTS = sorted(BOOK.glob("*.md"))
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import nbformat
 import pytest
+from handmade import chapter_file
 
 from cmlib import cli
 from cmlib.errors import CmlibError, OptionError
@@ -32,7 +33,7 @@ SETUP = "import cmlib as cm\n\ncm.setup(profile)"
 
 def chapter(folder: Path, *cells: str, name: str = "98_tiny", parameters: str = PARAMETERS) -> Path:
     made: list[tuple[Any, ...]] = [("md", "# 98 Tiny"), ("code", parameters, ["parameters"]), *(("code", cell) for cell in cells)]
-    return notebooks.new_chapter(folder / f"{name}.ipynb", made)
+    return chapter_file(folder / f"{name}.ipynb", made)
 
 
 def read(path: Path) -> Any:

@@ -21,12 +21,13 @@ import nbformat
 import pytest
 
 from cmlib.errors import OptionError
-from cmlib.teaching import checks, notebooks, page, solution
+from cmlib.teaching import checks, lint, notebooks, page, solution
 from cmlib.teaching.checks import base
 from cmlib.teaching.solution import BLOCK, source
 
 BOOK = Path(__file__).resolve().parents[2] / "book"
-CHAPTERS = [path for path in notebooks.chapters(folder=BOOK) if notebooks.is_chapter(path)]  # their pages ask nothing
+PAGES = notebooks.chapters(folder=BOOK)
+CHAPTERS = [path for path in PAGES if re.match(r"# \d+ ", lint.title(notebooks.read(path)))]  # their pages ask nothing
 STARS = {1: "★", 2: "★★", 3: "★★★"}
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import nbformat
 import pytest
+from handmade import chapter_file
 
 from cmlib.errors import CmlibError, OptionError
 from cmlib.teaching import lint, notebooks
@@ -21,7 +22,7 @@ PARAMETERS = (
 SHOW = 'HTML(\'<img alt="A dot." src="data:image/png;base64,AAAA">\')'
 CELLS: list[tuple[Any, ...]] = [
     ("md", "# 98 Tiny"),
-    ("install",),
+    ("code", lint.INSTALL, lint.INSTALL_TAGS),
     ("code", PARAMETERS, ["parameters"]),
     ("code", "from IPython.display import HTML"),
     ("code", "limit + 1", ["nbval-check-output"]),
@@ -33,7 +34,7 @@ CELLS: list[tuple[Any, ...]] = [
 
 
 def chapter(folder: Path, cells: list[tuple[Any, ...]] = CELLS, name: str = "98_tiny") -> Path:
-    return notebooks.new_chapter(folder / f"{name}.ipynb", cells)
+    return chapter_file(folder / f"{name}.ipynb", cells)
 
 
 def read(path: Path) -> Any:
@@ -60,24 +61,7 @@ def stored(refreshed: Path, tmp_path: Path) -> Path:
     return path
 
 
-# --- writing -------------------------------------------------------------------------------------------------------
-
-
-def test_new_chapter_writes_a_clean_notebook(tmp_path: Path) -> None:
-    path = chapter(tmp_path, [("md", "\n    # Title\n    text\n"), ("install",), ("code", "1", ["a"]), ("code", "2")])
-    book = read(path)
-    nbformat.validate(book)
-    assert [cell.source for cell in book.cells] == ["# Title\ntext", lint.INSTALL, "1", "2"]
-    assert [cell.metadata for cell in book.cells] == [{}, {"tags": ["install", "hide-cell"]}, {"tags": ["a"]}, {}]
-    assert book.metadata.kernelspec.name == "python3"
-    before = path.read_bytes()
-    chapter(tmp_path, [("md", "# Title\ntext"), ("install",), ("code", "1", ["a"]), ("code", "2")])
-    assert path.read_bytes() == before
-
-
-def test_new_chapter_refuses_unknown_kinds(tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="cell 1: kind 'text'"):
-        chapter(tmp_path, [("md", "# T"), ("text", "x")])
+# --- the install cell --------------------------------------------------------------------------------------------
 
 
 def test_the_install_cell_does_nothing_outside_colab() -> None:
