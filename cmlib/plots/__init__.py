@@ -23,13 +23,7 @@ _HOME = {
     "style": ("PALETTE", "class_colour", "method_colour", "method_look", "task_colour", "use_style"),
     "beside": ("dumbbell", "effect_dots", "verdict_bars"),
     "comparison": ("cost_bars", "diagonal", "pairwise", "whiskers"),
-    "figures": (
-        "accuracy_matrix",
-        "compare_points",
-        "embedding_space",
-        "forgetting_curves",
-        "moons_decision",
-    ),
+    "figures": ("accuracy_matrix", "embedding_space", "forgetting_curves", "moons_decision"),
     "geometry": ("Projection", "Space", "disagreement", "project", "voronoi_cells"),
     "player": ("space_player",),  # the function `player` itself is cm.player: here the name means the module
     "projection": ("gem_arrows", "gem_widget"),

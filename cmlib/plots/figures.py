@@ -16,7 +16,6 @@ from cmlib.plots import geometry
 from cmlib.plots.geometry import Array, Projection, Space
 from cmlib.plots.style import (
     ACCURACY_STOPS,
-    GREY,
     GROUND,
     INK,
     STRONG,
@@ -24,7 +23,6 @@ from cmlib.plots.style import (
     accuracy_colours,
     class_colour,
     class_marker,
-    named_lines,
     small_panels,
     task_colour,
 )
@@ -186,49 +184,6 @@ def _class_legend(fig: Figure, spaces: Sequence[Space], per_task: int, names: Se
     texts = [str(names[k]) if names is not None else f"class {k}" for k in labels]
     wide = max(len(t) for t in texts) > 8
     fig.legend(marks, texts, loc="outside lower left", ncols=3 if wide else 5, handletextpad=0.1, columnspacing=1.0)
-
-
-def compare_points(rows: Sequence[Mapping[str, Any]], xlabel: str = "accuracy, %", title: str = "") -> Figure:
-    """Ours against the paper's: a dot for each of our seeds, a bar at their mean, a diamond for the printed value.
-
-    A row is a mapping with "name", "ours" (a list of numbers, maybe empty: "not run yet") and "paper" (a number or
-    None), maybe "paper_sd".
-    """
-    if not rows:
-        raise DataError("compare_points needs at least one row")
-    with small_panels(1, 1, 0.48 * len(rows), 1.5, title) as (fig, (ax,)):
-        for k, row in enumerate(rows):
-            _compare_row(ax, k, row)
-        named_lines(ax, [str(row["name"]) for row in rows], "", xlabel)
-        ax.set_ylim(len(rows) - 0.5, -0.5)
-        _compare_legend(fig)
-    return fig
-
-
-def _compare_row(ax: Axes, k: int, row: Mapping[str, Any]) -> None:
-    ours = np.asarray(list(row.get("ours") or []), dtype=np.float64)
-    printed = row.get("paper")
-    if len(ours):
-        ax.plot([ours.mean()] * 2, [k - 0.26, k + 0.26], color=STRONG, linewidth=2.5, solid_capstyle="round")
-        ax.scatter(ours, np.full(len(ours), k), s=46, color=STRONG, alpha=0.65, linewidths=0, zorder=3)
-    elif printed is not None:
-        ax.annotate("  not run yet", (printed, k), (8, 0), textcoords="offset points", va="center", fontsize=11)
-    if printed is not None:
-        sd = row.get("paper_sd")
-        if sd:
-            ax.plot([printed - sd, printed + sd], [k, k], color=GREY, linewidth=1.5)
-        ax.scatter([printed], [k], marker="D", s=64, facecolor="none", edgecolor=GREY, linewidth=2, zorder=4)
-
-
-def _compare_legend(fig: Figure) -> None:
-    from matplotlib.lines import Line2D
-
-    marks = [
-        Line2D([], [], linestyle="", marker="o", color=STRONG, markersize=7),
-        Line2D([], [], linestyle="", marker="|", color=STRONG, markersize=12, markeredgewidth=2.5),
-        Line2D([], [], linestyle="", marker="D", markeredgecolor=GREY, markerfacecolor="none", markeredgewidth=2),
-    ]
-    fig.legend(marks, ["one seed", "our mean", "paper"], loc="outside lower left", ncols=3, handletextpad=0.2)
 
 
 def moons_decision(

@@ -41,7 +41,6 @@ def pieces() -> str:
         "ten tasks": plots.accuracy_matrix({"Naive, CIL": np.tril(np.full((10, 10), 88.8)), "other": R}),
         "curves": plots.forgetting_curves({name: R for name in methods}, title="Curves", columns=3),
         "spaces": plots.embedding_space(frames, class_names=[f"a long name {k}" for k in range(6)], columns=3),
-        "rows": plots.compare_points(rows, title="Ours beside the paper's"),
         "whiskers": plots.whiskers(
             {"TIL, accuracy": rows, "TIL, bwt_final": rows, "CIL, accuracy": rows, "CIL, bwt_final": rows}
         ),

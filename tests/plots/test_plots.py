@@ -278,15 +278,6 @@ def test_embedding_space_has_a_caption_that_says_what_is_hidden() -> None:
     assert [ax.get_title(loc="left") for ax in fig.axes] == ["after task 1", "after task 2", "after task 3", ""]
 
 
-def test_compare_points_says_what_was_not_run() -> None:
-    fig = plots.compare_points([{"name": "CM", "ours": [1, 3], "paper": 2.5}, {"name": "ER", "ours": [], "paper": 2}])
-    assert [t.strip() for t in texts(fig)] == ["not run yet"]
-    assert [label.get_text() for label in fig.axes[0].get_yticklabels()] == ["CM", "ER"]
-    dots, diamond = fig.axes[0].collections[:2]
-    assert dots.get_offsets().tolist() == [[1, 0], [3, 0]]
-    assert diamond.get_offsets().tolist() == [[2.5, 0]]
-
-
 def test_moons_decision_colours_the_regions() -> None:
     panel = {"regions": [[0, 1], [2, 3]], "points": [[0.1, 0.1]], "labels": [3], "title": "after task 2"}
     fig = plots.moons_decision([panel], (0, 1, 0, 1))
