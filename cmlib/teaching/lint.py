@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from html.parser import HTMLParser
 from typing import Any
 
 REPOSITORY = "https://github.com/centroids-matching/centroids-matching-book"
@@ -118,48 +117,31 @@ _STYLE_OUTSIDE = re.compile(r"(?:url\(\s*['\"]?|@import\s+(?:url\()?['\"]?)\s*(?
 _SCRIPT_OUTSIDE = re.compile(r"https?://(?!www\.w3\.org/)[^\s'\"]+")
 _ASSETS = {"href": ("link", "use", "image", "base"), "xlink:href": ("use", "image")}  # elsewhere a href is a link, not a load
 _LOADS = ("src", "srcset", "data", "poster")
-_EMPTY = ("area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr")
+_WITHIN = {"style": _STYLE_OUTSIDE, "script": _SCRIPT_OUTSIDE}
 
 
-class _Pictures(HTMLParser):
-    """Collects pictures without a description, and addresses of other servers that a page would load from."""
+def _pictures(page: str) -> tuple[list[str], list[str]]:
+    """Pictures without a description, and addresses of other servers that a page would load from."""
+    from bs4 import BeautifulSoup
 
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open: list[tuple[str, bool]] = []  # elements around the current place, and whether they are described
-        self.bare: list[str] = []
-        self.outside: list[str] = []
-        self.feed(_BASE64.sub("base64,", text))
-        self.close()
+    bare, outside = [], []
+    markup = "<body>" + _BASE64.sub("base64,", page)  # bs4 warns of text without a tag: it might be the name of a file
+    for tag in BeautifulSoup(markup, "html.parser", multi_valued_attributes=None).find_all():
+        given = {name: str(value).strip() for name, value in tag.attrs.items()}
+        if tag.name == "img" and not given.get("alt"):
+            bare.append("an image")
+        if tag.name in ("svg", "canvas") and not any(_described(one) for one in (tag, *tag.parents)):
+            bare.append(f"an <{tag.name}>")
+        loads = [value for name, value in given.items() if name in _LOADS or tag.name in _ASSETS.get(name, ())]
+        outside += [value for value in loads if _OUTSIDE.match(value)]
+        outside += _STYLE_OUTSIDE.findall(given.get("style", ""))
+        if tag.name in _WITHIN:
+            outside += _WITHIN[tag.name].findall(tag.string or "")
+    return bare, outside
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]], closed: bool = False) -> None:
-        given = {name: (value or "").strip() for name, value in attrs}
-        named = bool(given.get("aria-label") or given.get("aria-labelledby") or given.get("aria-hidden") == "true")
-        around = named or any(described for _, described in self.open)
-        if tag == "img" and not given.get("alt"):
-            self.bare.append("an image")
-        if tag in ("svg", "canvas") and not around:
-            self.bare.append(f"an <{tag}>")
-        for name, value in given.items():
-            if (name in _LOADS or tag in _ASSETS.get(name, ())) and _OUTSIDE.match(value):
-                self.outside.append(value)
-        self.outside += _STYLE_OUTSIDE.findall(given.get("style", ""))
-        if not closed and tag not in _EMPTY:
-            self.open.append((tag, named))
 
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.handle_starttag(tag, attrs, closed=True)
-
-    def handle_endtag(self, tag: str) -> None:
-        places = [k for k, (name, _) in enumerate(self.open) if name == tag]
-        if places:
-            del self.open[places[-1] :]
-
-    def handle_data(self, data: str) -> None:
-        where = self.open[-1][0] if self.open else ""
-        patterns = {"style": _STYLE_OUTSIDE, "script": _SCRIPT_OUTSIDE}
-        if where in patterns:
-            self.outside += patterns[where].findall(data)
+def _described(tag: Any) -> bool:
+    return any(tag.get(name, "").strip() for name in ("aria-label", "aria-labelledby")) or tag.get("aria-hidden") == "true"
 
 
 def _pages(cell: Any) -> Iterator[str]:
@@ -176,7 +158,7 @@ def undescribed(cell: Any, number: int) -> Iterator[str]:
     for output in cell.get("outputs", []):
         if any(kind.startswith("image/") for kind in output.get("data", {})):
             yield f"cell {number} shows a bare figure; use cm.show(fig, alt=...)"
-    bare = [what for page in _pages(cell) for what in _Pictures(page).bare]
+    bare = [what for page in _pages(cell) for what in _pictures(page)[0]]
     if cell.cell_type == "markdown":
         text = without_code_and_math(cell.source)
         bare += ["an image" for alt, _ in _MARKDOWN_IMAGE.findall(text) if not alt.strip()]
@@ -187,7 +169,7 @@ def undescribed(cell: Any, number: int) -> Iterator[str]:
 
 def off_site(cell: Any, number: int) -> Iterator[str]:
     """Scripts, styles, fonts and pictures that would come from another server. (Links are no matter.)"""
-    outside = [address for page in _pages(cell) for address in _Pictures(page).outside]
+    outside = [address for page in _pages(cell) for address in _pictures(page)[1]]
     if cell.cell_type == "markdown":
         text = without_code_and_math(cell.source)
         named = [address for _, address in _MARKDOWN_IMAGE.findall(text)] + [address for _, address, _ in _FIGURE.findall(text)]

@@ -182,8 +182,7 @@ def test_the_picture_of_the_first_page_is_that_of_the_committed_runs() -> None:
     stored = (BOOK / "_static" / "hero.html").read_text(encoding="utf-8")
     assert stored == hero.page(), "run `python -m cmlib.teaching.hero`"
     assert len(stored.encode()) <= 150_000
-    seen = lint._Pictures(stored)
-    assert (seen.bare, seen.outside) == ([], [])
+    assert lint._pictures(stored) == ([], [])
     assert (BOOK / "_static" / "map.html").read_text(encoding="utf-8") == story_map().html + "\n"
     text = (BOOK / "index.md").read_text()
     assert ":file: _static/hero.html" in text and ":file: _static/map.html" in text

@@ -187,8 +187,8 @@ def test_the_rules_for_pages_hold_for_drawings() -> None:
     shown = page.show(fig, alt='A "line"')
     made = shown.data["text/html"]
     assert "<svg x=" in made
-    assert (lint._Pictures(made).bare, lint._Pictures(made).outside) == ([], [])
-    assert lint._Pictures(made.replace(" aria-label=", " title=")).bare != []
+    assert lint._pictures(made) == ([], [])
+    assert lint._pictures(made.replace(" aria-label=", " title="))[0] != []
     assert list(traced._alt_problems(shown.data)) == []
     for text in (made.replace("&quot;line", "&quot;lime"), made.replace("&quot;line", "&quot;lime", 1)):
         assert "differs" in next(traced._alt_problems({**shown.data, "text/html": text}))
