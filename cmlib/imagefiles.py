@@ -536,7 +536,7 @@ def _short(words: list[str]) -> tuple[str, ...]:
     return tuple(word if first.count(word) == 1 else str(full) for word, full in zip(first, words, strict=True))
 
 
-# ---------------------------------------------------------------- half-written files
+# ---------------------------------------------------------------- half-written files, the store's too
 
 STALE = 24 * 3600  # seconds after which what another machine's process left half-written is taken for dead
 

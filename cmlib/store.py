@@ -245,22 +245,22 @@ def _digest_of(experiment: Experiment) -> str:
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Write a file so that a reader sees the old one or the whole new one; StoreError when it cannot be written."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    written = imagefiles.part(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_bytes(content)
-        os.replace(temporary, path)
+        written.write_bytes(content)
+        os.replace(written, path)
     except OSError as error:
-        with suppress(OSError):  # the folder itself may be the trouble
-            temporary.unlink()
         raise StoreError(f"cannot write {path}: {error.strerror}") from None
+    finally:
+        with suppress(OSError):  # the folder itself may be the trouble
+            written.unlink()
 
 
 def clear_parts(path: Path) -> None:
     """Remove what dead processes have left half-written beside a run's place."""
-    for left in path.parent.glob(f".{glob.escape(path.stem)}.*"):
-        if left.suffix[1:].isdigit() and not imagefiles.is_alive(int(left.suffix[1:])):  # a name ends with its writer's number
-            left.unlink(missing_ok=True)
+    name = f".{glob.escape(path.stem)}"
+    imagefiles.clear_parts(path.parent, f"{name}.*.part", f"{name}.*[0-9]")  # the second is an older name
 
 
 def checksums(folder: Path) -> dict[str, str]:

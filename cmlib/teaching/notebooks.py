@@ -44,13 +44,6 @@ def _dump(book: Any) -> bytes:
     return (json.dumps(book, ensure_ascii=False, indent=1, sort_keys=True) + "\n").encode("utf-8")
 
 
-def _write(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    partial.write_bytes(content)
-    os.replace(partial, path)
-
-
 # --- finding -----------------------------------------------------------------------------------------------------
 
 
@@ -103,6 +96,8 @@ def read(path: Path) -> Any:
 
 def refresh(names: Sequence[str] = (), folder: Path | None = None) -> int:
     """Run chapters in place and store their outputs; two runs write the same bytes. Returns the number of changes."""
+    from cmlib.store import write_atomically
+
     changed = 0
     for path in chapters(names, folder):
         start = time.perf_counter()
@@ -113,7 +108,7 @@ def refresh(names: Sequence[str] = (), folder: Path | None = None) -> int:
             raise CmlibError(f"{path.name} not stored: {problems[0]}")
         after = _dump(book)
         if after != before:
-            _write(path, after)
+            write_atomically(path, after)
         changed += after != before
         print(f"{path.name}: {'changed' if after != before else 'unchanged'} ({time.perf_counter() - start:.1f} s)")
     return changed

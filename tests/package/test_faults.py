@@ -229,7 +229,7 @@ def test_a_full_disk(case: Case, mounted: Callable[[str], None], tmp_path: Path,
     write = Path.write_bytes
 
     def full(path: Path, content: bytes) -> int:
-        if path.suffix[1:].isdigit() and (".json" in path.name) == (phase == "write of the result"):
+        if path.suffix == ".part" and (".json" in path.name) == (phase == "write of the result"):
             fill()
         return write(path, content)
 

@@ -20,7 +20,7 @@ from handmade import completed
 from PIL import Image
 
 import cmlib as cm
-from cmlib import cli, datasets, engine, runfile
+from cmlib import cli, datasets, engine, imagefiles, runfile
 from cmlib.checkpoint import Checkpoint, unsealed
 from cmlib.datasets import KNOWN
 from cmlib.errors import DataError, OptionError, StoreError
@@ -515,13 +515,17 @@ def test_the_checkpoint_of_another_run_is_refused(tmp_path, interrupted):
 
 
 def test_a_run_removes_what_a_killed_one_left(tmp_path, interrupted):
+    """Not what a living process is writing, here or on another machine that shares the store."""
     experiment, data, *_ = interrupted
     path = Store(tmp_path).path(experiment, data.digest)
     path.parent.mkdir(parents=True)
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
-    left, living = (path.with_name(f".{path.stem}.ckpt.{pid}") for pid in (dead.pid, os.getppid()))
-    for one in (left, living):
+    parts = [(imagefiles._node(), dead.pid), (imagefiles._node(), os.getppid()), ("elsewhere", dead.pid)]
+    left, living, theirs = (path.with_name(f".{path.stem}.ckpt.0a1b2c3d.{node}.{pid}.part") for node, pid in parts)
+    old = path.with_name(f".{path.name}.{dead.pid}")  # as parts were once called
+    for one in (left, living, theirs, old):
         one.write_bytes(b"half")
+    os.utime(old, (0, 0))
     cm.run(experiment, data, store=tmp_path)
-    assert sorted(one.name for one in path.parent.iterdir()) == sorted([living.name, path.name])
+    assert sorted(one.name for one in path.parent.iterdir()) == sorted([living.name, theirs.name, path.name])

@@ -24,7 +24,7 @@ import torch
 from handmade import completed
 
 import cmlib as cm
-from cmlib import cli, engine, machine
+from cmlib import cli, engine, imagefiles, machine
 from cmlib.checkpoint import Checkpoint, sealed, unsealed
 from cmlib.experiment import key
 from cmlib.reproduction import grids, sweep
@@ -366,8 +366,10 @@ def test_tidy_removes_what_the_dead_left_and_nothing_else(tmp_path):
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
     done, open_ = tmp_path / "seed0-00000000.json", tmp_path / "seed1-00000000.json"
-    keep = [done, open_.with_suffix(".ckpt"), tmp_path / f".{open_.name}.{os.getpid()}", tmp_path / ".seed2-00000000.json.lock"]
-    drop = [done.with_suffix(".ckpt"), tmp_path / f".{done.name}.lock", tmp_path / f".{open_.stem}.ckpt.{child.pid}"]
+    mine = imagefiles.part(open_)
+    left = mine.with_name(mine.name.replace(f".{os.getpid()}.", f".{child.pid}."))
+    keep = [done, open_.with_suffix(".ckpt"), mine, tmp_path / ".seed2-00000000.json.lock"]
+    drop = [done.with_suffix(".ckpt"), tmp_path / f".{done.name}.lock", left]
     for path in keep + drop:
         path.write_text("x")
     sweep.tidy([done, open_])
