@@ -8,15 +8,11 @@ up, and every link to Colab would fail. `--address-as-is` goes on all the same.
 from __future__ import annotations
 
 import hashlib
-import re
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from html import unescape
 from pathlib import Path
-from urllib.parse import unquote, urldefrag
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # repo.py lies beside this file
 import repo
@@ -51,47 +47,6 @@ def address_problem(slug: str) -> str | None:
     return f"github.com/{slug} is made up, so every link to Colab would fail; {SET_IT}" if digest(slug) == MADE_UP else None
 
 
-# --- links ------------------------------------------------------------------------------------------------------------
-
-
-def pages(site: Path) -> Iterator[Path]:
-    """The pages of a site, without vendored ones."""
-    yield from (path for path in sorted(site.rglob("*.html")) if "_static" not in path.relative_to(site).parts)
-
-
-def broken_links(site: Path) -> list[str]:
-    """Links that lead nowhere from a disk: to no file, to no anchor, to the root of a server, to a file of this machine."""
-    texts = {path: path.read_text(encoding="utf-8") for path in pages(site)}
-    anchors = {path: set(re.findall(r'\b(?:id|name)="([^"]+)"', text)) for path, text in texts.items()}
-    found = []
-    for path, text in texts.items():
-        visible = re.sub(r"<script\b[^>]*>.*?</script>", "", text, flags=re.DOTALL)
-        for place in re.findall(r'\b(?:href|src)="([^"]*)"', visible) + re.findall(r'<script\b[^>]*\bsrc="([^"]*)"', text):
-            why = _problem(site, path, unquote(unescape(place)), anchors)
-            if why:
-                found.append(f"{path.relative_to(site)}: {place} {why}")
-    return found
-
-
-def _problem(site: Path, page: Path, place: str, anchors: dict[Path, set[str]]) -> str | None:
-    if place.startswith("file:"):
-        return "is a file of one machine"
-    if re.match(r"[a-z][a-z+.-]*:|//", place, re.IGNORECASE):
-        return None
-    if place.startswith("/"):
-        return "begins at the root of a server"
-    address, anchor = urldefrag(place)
-    address = address.partition("?")[0]
-    target = (page.parent / address).resolve() if address else page
-    if target.is_dir():
-        return "is a folder, which a disk does not open"
-    if not target.is_file() or site.resolve() not in target.parents:
-        return "leads nowhere"
-    if anchor and target in anchors and "=" not in anchor and anchor not in anchors[target]:
-        return "has no such anchor"
-    return None
-
-
 # --- the archive ------------------------------------------------------------------------------------------------------
 
 
@@ -117,7 +72,7 @@ def release() -> Path:
 
     if subprocess.run([sys.executable, str(ROOT / ".ci" / "parts.py"), "build"], cwd=ROOT, check=False).returncode:
         raise ValueError("the site could not be built")
-    if broken := broken_links(SITE):
+    if broken := course.dead_links(SITE):
         raise ValueError(f"{len(broken)} links are broken, the first: {broken[0]}")
     name = f"cmlib-book-{__version__}"
     OUT.mkdir(parents=True, exist_ok=True)

@@ -19,7 +19,8 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,6 @@ HANDED_OUT = (SHEET, edition.QUIZ)  # of the teachers' pages, the last without i
 EXTRA = ("playground.html",)  # of book/_static, which chapters link to
 NOT_ALONE = ("index.md", "playground.md")  # pages that are nothing without the site around them
 ROOM = ("jupyterlab",)  # what a room needs besides the package
-CODE = re.compile(r"<script\b[^>]*>(?!</script>).*?</script>|<code.*?</code>", re.DOTALL)  # of a page: no links in there
 DATE = (2022, 8, 3, 0, 0, 0)  # of every file in an archive, so that the same course is the same bytes
 
 
@@ -211,7 +211,7 @@ def make(out: str | Path = OUT, root: Path | None = None) -> dict[str, Any]:
     (target / START).write_text(_start(target, decks), encoding="utf-8")
     telling = edition.telling_lines(root)
     wrong = [trace for name in ("student", "slides") for trace in edition.traces(target / name, telling)]
-    wrong += [link for name in ("student", "slides", "instructor") for link in dead_links(target / name)]
+    wrong += dead_links(target)
     if wrong:
         raise CmlibError(f"the course is not fit to be handed out: {wrong[0]}")
     archive = pack(target / ARCHIVE, target, [START, "student", "slides"])
@@ -291,38 +291,57 @@ def _start(target: Path, decks: Sequence[Path]) -> str:
 # --- links and archives -----------------------------------------------------------------------------------------------------
 
 
-def dead_links(folder: Path) -> list[str]:
-    """Links to files that are not there, and scripts, styles and pictures of other servers: `page.html: place`."""
-    found = []
-    for path in sorted(folder.rglob("*.html")):
-        if "mathjax" in path.parts or path.name in EXTRA:
-            continue
-        text = CODE.sub("", path.read_text(encoding="utf-8"))
-        for kind, place in re.findall(r'\b(href|src)="([^"]*)"', text):
-            outside = re.match(r"[a-z]+:|//", place)
-            if outside and kind == "src" and not place.startswith("data:"):
-                found.append(f"{path.name}: loads {place}")
-            elif not outside and not _is_there(path, unquote(html.unescape(place))):
-                found.append(f"{path.name}: {place}")
-    return found + [f"{path.name}: {place}" for path in sorted(folder.glob("*.ipynb")) for place in _notebook_links(path)]
+Seen = tuple[list[tuple[str, str]], set[str]]  # of a page: its links, each after its attribute, and the anchors that it has
 
 
-def _is_there(page_path: Path, place: str) -> bool:
-    address = urldefrag(place)[0]
-    target = page_path.parent / address if address else page_path
-    anchor = urldefrag(place)[1]
-    if not target.is_file():
-        return False
-    if target.suffix != ".html" or not anchor or target.name in EXTRA:
-        return True
-    return f'id="{anchor}"' in target.read_text(encoding="utf-8")
+def dead_links(root: Path) -> list[str]:
+    """Links in the pages and notebooks of a folder that a disk cannot follow, as `page.html: place why`; none in vendored pages.
+
+    They lead to no file, to no such anchor, to a folder, out of `root`, to the root of a server, to a file of this machine; and
+    scripts, styles and pictures of other servers.
+    """
+    root, seen, found = root.resolve(), cache(_seen), []
+    for path in sorted((*root.rglob("*.html"), *root.rglob("*.ipynb"))):
+        name = path.relative_to(root)
+        if not {"_static", "_sources"} & set(name.parts):
+            whys = [(place, _problem(root, path, kind, place, seen)) for kind, place in seen(path)[0]]
+            found += [f"{name.as_posix()}: {place} {why}" for place, why in whys if why]
+    return found
 
 
-def _notebook_links(path: Path) -> list[str]:
-    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-    text = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
-    places = re.findall(r"(?<!!)\[[^\]]*\]\(([^)\s:#]+\.(?:ipynb|html|md))(?:#[^)]*)?\)", text)
-    return [place for place in places if not (path.parent / place).is_file()]
+def _seen(path: Path) -> Seen:
+    from bs4 import BeautifulSoup
+
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".ipynb":
+        cells = json.loads(text)["cells"]
+        text = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+        places = re.findall(r"(?<!!)\[[^\]]*\]\(([^)\s:#]+\.(?:ipynb|html|md))(?:#[^)]*)?\)", text)
+        return [("href", place) for place in places], set()
+    tags = BeautifulSoup(text, "html.parser", multi_valued_attributes=None).find_all()
+    given = [(name, str(value)) for tag in tags for name, value in tag.attrs.items()]
+    links = [(name, value) for name, value in given if name.endswith(("href", "src"))]  # xlink:href, data-src
+    return links, {value for name, value in given if name in ("id", "name")}
+
+
+def _problem(root: Path, page: Path, kind: str, place: str, seen: Callable[[Path], Seen]) -> str | None:
+    if place.startswith("file:"):
+        return "is a file of one machine"
+    if re.match(r"[a-z][a-z+.-]*:|//", place, re.IGNORECASE):
+        return "is loaded from another server" if kind.endswith("src") and not place.startswith("data:") else None
+    if place.startswith("/"):
+        return "begins at the root of a server"
+    address, anchor = urldefrag(place)
+    address = unquote(address.partition("?")[0])
+    target = (page.parent / address).resolve() if address else page
+    if target.is_dir():
+        return "is a folder, which a disk does not open"
+    if not target.is_file() or root not in target.parents:
+        return "leads nowhere"
+    setting = target.name in EXTRA and "=" in anchor
+    if anchor and target.suffix == ".html" and not setting and unquote(anchor) not in seen(target)[1]:
+        return "has no such anchor"
+    return None
 
 
 def pack(archive: Path, folder: Path, names: Sequence[str]) -> Path:

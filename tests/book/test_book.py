@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 import shlex
 from collections import Counter
-from functools import cache
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urldefrag
 
 import pytest
 import yaml
@@ -352,31 +350,6 @@ def test_images_have_alt_texts_and_nothing_failed(soup: Any) -> None:
     assert [str(drawing)[:80] for drawing in soup.select(".cm-figure > svg") if not drawing.get("aria-label", "").strip()] == []
     assert soup.select(".problematic, .system-message") == []
     assert "Traceback (most recent call last)" not in soup.get_text()
-
-
-@site
-def test_links_inside_the_site_lead_somewhere(page: str, soup: Any) -> None:
-    folder = (SITE / page).parent
-    broken = []
-    for link in soup.find_all("a", href=True):
-        if re.match(r"[a-z]+:|//", link["href"]):
-            continue
-        address, anchor = urldefrag(link["href"])
-        target = (folder / unquote(address)).resolve() if address else SITE / f"{page}.html"
-        if not target.is_file() or (anchor and target.suffix == ".html" and not has_anchor(target, anchor)):
-            broken.append(link["href"])
-    assert broken == []
-
-
-def has_anchor(path: Path, anchor: str) -> bool:
-    if path.name == "playground.html" and "=" in anchor:
-        return True  # a setting; test_playground reads those of the chapters
-    return anchor == "" or unquote(anchor) in anchors_of(path)
-
-
-@cache
-def anchors_of(path: Path) -> set[str]:
-    return set(re.findall(r'(?:id|name)="([^"]*)"', path.read_text()))
 
 
 @site
