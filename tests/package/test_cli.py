@@ -81,52 +81,6 @@ def damaged(tmp_path):
     return tmp_path / "data"
 
 
-def bad_inputs():
-    """Arguments, and words that the one line must hold."""
-    real = "--set"
-    return {
-        "unknown method": (["--method", "cmm"], ["cmm", "Did you mean 'cm'"]),
-        "unknown data set": (["--dataset", "digit"], ["digit", "Did you mean 'digits'"]),
-        "unknown scenario": (["--scenario", "dil"], ["dil", "til, cil"]),
-        "unknown profile": (["--profile", "smok"], ["smok", "Did you mean 'smoke'"]),
-        "unknown option": ([real, "lamda=0.1"], ["lamda", "Did you mean 'lam'"]),
-        "option of another method": (["--method", "naive", real, "lam=0.1"], ["naive has no option 'lam'"]),
-        "not a pair": ([real, "lam"], ["expected name=value"]),
-        "said twice": ([real, "lam=0.1", real, "lam=0.2"], ["given twice"]),
-        "negative lambda": ([real, "lam=-0.1"], ["lam=-0.1", "at least 0"]),
-        "lambda not a number": ([real, "lam=nan"], ["lam=nan", "at least 0"]),
-        "lambda in words": ([real, "lam=much"], ["lam=much", "a number"]),
-        "no epochs": ([real, "epochs=0"], ["epochs=0", "at least 1"]),
-        "half an epoch": ([real, "epochs=1.5"], ["epochs=1.5", "a whole number"]),
-        "batch of one": ([real, "batch_size=1"], ["batch_size=1", "at least 2"]),
-        "learning rate zero": ([real, "lr=0"], ["lr=0", "above 0"]),
-        "tasks that do not divide": ([real, "n_tasks=3"], ["n_tasks=3 does not divide the 10 classes", "1, 2, 5, 10"]),
-        "support larger than the task": ([real, "support_size=5000"], ["support_size=5000", "task 1"]),
-        "support smaller than the classes": ([real, "support_size=1"], ["support_size=1", "2 classes"]),
-        "memory too small": (["--scenario", "cil", real, "memory_size=5"], ["memory_size=5", "10 classes"]),
-        "unknown merging": ([real, "merging=offsett"], ["offsett", "Did you mean 'offset'"]),
-        "more images than there are": ([real, "train_per_class=9999"], ["train_per_class=9999", "images"]),
-        "unknown split": ([real, "eval_split=train"], ["train", "test, val"]),
-        "negative seed": (["--seed", "-1"], ["seed=-1"]),
-        "seed in words": (["--seed", "one"], ["seed=one", "a whole number"]),
-        "private norm in CIL": (["--scenario", "cil", real, "batch_norm=private"], ["only scenario til"]),
-        "an option of its own": ([real, "seed=3"], ["--seed"]),
-        "no such device": (["--device", "tpu"], ["tpu", "auto, cpu"]),
-        "unknown flag": (["--sed", "1"], ["--sed"]),
-    }
-
-
-@pytest.mark.faults
-@pytest.mark.parametrize("case", bad_inputs())
-def test_bad_input_is_one_line_and_writes_nothing(capsys, tmp_path, case):
-    arguments, words = bad_inputs()[case]
-    code, out, err = call(capsys, "run", "--store", tmp_path / "store", *arguments)
-    assert (code, out) == (2, "")
-    assert err.startswith("cmlib: ") and err.count("\n") == 1 and "Traceback" not in err
-    assert all(word in err for word in words), err
-    assert not (tmp_path / "store").exists()
-
-
 @pytest.mark.faults
 def test_data_that_are_absent_or_damaged(capsys, tmp_path, damaged):
     (tmp_path / "empty").mkdir()
@@ -486,21 +440,6 @@ def test_what_no_memory_holds_is_one_line(capsys, tmp_path):
     code, _, err = call(capsys, *quick, "--method", "ssil", "--scenario", "cil", "--set", "temperature=1e155")
     assert code == 2 and "temperature=1e155 is impossible" in err
     assert not list(tmp_path.rglob("*.json")) and cm.Experiment(seed=2**62).seed == 2**62
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["run", "--method", "CM"], "Did you mean 'cm'?"),
-        (["run", "--scenario", "CIL"], "Did you mean 'cil'?"),
-        (["run", "--set", "LAM=1"], "Did you mean 'lam'?"),
-        (["table", "fairr"], "allowed: 1, 2, 3, 4, 5, 6, fair."),
-        (["sweep", "fairr"], "switches, fair."),
-    ],
-)
-def test_the_nearest_name_does_not_mind_capitals_and_nothing_is_missing(capsys, arguments, words):
-    code, _, err = call(capsys, *arguments)
-    assert code == 2 and words in err
 
 
 def test_a_folder_at_home_is_the_one_at_home(monkeypatch, tmp_path):

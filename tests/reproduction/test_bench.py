@@ -375,25 +375,6 @@ def test_unknown_bench_and_device():
         bench.measure("methods", bench.Settings(**{**SMALL, "methods": ("cm",), "train_per_class": 5}))
 
 
-@pytest.mark.faults
-@pytest.mark.parametrize(
-    ("arguments", "word"),
-    [
-        (["stepp"], "Did you mean 'step'"),
-        (["step", "--methods", "cmm"], "Did you mean 'cm'"),
-        (["step", "--repeats", "0"], "repeats=0"),
-        (["step", "--repeats", "few"], "--repeats"),
-        (["methods", "--dataset", "digit"], "Did you mean 'digits'"),
-        (["step", "--profile", "smok"], "Did you mean 'smoke'"),
-        ([], "argument"),
-    ],
-)
-def test_bad_input_at_the_command_line_is_one_line(capsys, arguments, word):
-    code = cli.main(["bench", *arguments])
-    out, err = capsys.readouterr()
-    assert (code, out) == (2, "") and err.count("\n") == 1 and word.lower() in err.lower()
-
-
 def test_the_command_prints_one_object(capsys):
     arguments = ["bench", "methods", "--dataset", "digits", "--profile", "smoke", "--methods", "naive,er", "--scenario", "til"]
     with tiny_nets():

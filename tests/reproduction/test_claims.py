@@ -443,20 +443,3 @@ def test_what_is_wrong_is_said(judged, tmp_path):
 def test_the_command(judged, tmp_path, capsys):
     assert cli.main(["claims", "--store", str(tmp_path), "--format", "json"]) == 0
     assert capsys.readouterr().out.rstrip("\n") == claims.written(judged, "digits", "json")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--profile", "papr"], "unknown profile 'papr'; allowed: paper, digits, mini, smoke. Did you mean 'paper'?"),
-        (["--format", "csv"], "unknown format 'csv'; allowed: text, md, json."),
-        (["--store", "nowhere"], "there is no store at nowhere"),
-    ],
-)
-def test_the_command_says_what_is_wrong_in_one_line(arguments, said, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "empty").mkdir()
-    store = [] if "--store" in arguments else ["--store", "empty"]
-    assert cli.main(["claims", *store, *arguments]) == 2
-    out, error = capsys.readouterr()
-    assert out == "" and error.startswith(f"cmlib: {said}") and error.count("\n") == 1

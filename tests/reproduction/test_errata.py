@@ -218,16 +218,16 @@ def test_json_is_plain_and_complete(tmp_path, real):
     assert content["errata"][0]["effects"][0]["accuracy"] == {"mean": None, "sd": None, "n": 0}
 
 
-def test_errors_are_one_line(tmp_path, capsys):
+def test_what_is_wrong_is_said(tmp_path):
     with pytest.raises(OptionError, match=r"unknown profile 'digit'; allowed: .*Did you mean 'digits'"):
         errata.show("digit")
     with pytest.raises(OptionError, match="unknown format 'html'; allowed: text, md, json"):
         errata.show("digits", "html")
     with pytest.raises(StoreError, match="there is no store at"):
         errata.show("digits", "text", tmp_path / "none")
-    assert cli.main(["errata", "--profile", "digit"]) == 2
-    out = capsys.readouterr()
-    assert not out.out and out.err.count("\n") == 1
+
+
+def test_the_command(tmp_path, capsys):
     assert cli.main(["errata", "--profile", "mini", "--format", "json", "--store", str(tmp_path)]) == 0
     assert json.loads(capsys.readouterr().out)["profile"] == "mini"
 

@@ -208,24 +208,6 @@ def test_json_prints_the_rows_and_writes_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["2"], "unknown figure '2'; allowed: 1, 2a, 2b, 3, 4."),
-        (["5"], "unknown figure '5'"),
-        (["3", "--profile", "papers"], "Did you mean 'paper'?"),
-        (["3", "--format", "pdf"], "unknown format 'pdf'; allowed: files, json."),
-        (["1", "--record"], "figure with snapshots '1'; allowed: 3, 4."),
-        (["4", "--store", "no/such/store"], "there is no store at no/such/store"),
-    ],
-)
-def test_errors_are_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path, arguments: list[str], words: str) -> None:
-    assert cli.main(["figure", *arguments, "--out", str(tmp_path / "out")]) == 2
-    said = capsys.readouterr()
-    assert words in said.err and said.err.count("\n") == 1 and said.out == ""
-    assert not (tmp_path / "out").exists()
-
-
 @pytest.mark.parametrize("number", SPACES)
 def test_what_has_not_run_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str], number: str) -> None:
     (tmp_path / "empty").mkdir()

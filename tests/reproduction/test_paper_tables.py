@@ -515,22 +515,6 @@ def test_a_run_that_was_made_stands_in_the_table(tmp_path, capsys):
     assert all(row["verdict"] == "not run yet" for row in rows if row not in found.values())
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["7"], "unknown table '7'; allowed: 1, 2, 3, 4, 5, 6, fair."),
-        (["one"], "unknown table 'one'; allowed: 1, 2, 3, 4, 5, 6, fair."),
-        (["1", "--profile", "papers"], "unknown profile 'papers'; allowed: paper, digits, mini, smoke. Did you mean 'paper'?"),
-        (["1", "--format", "html"], "unknown format 'html'; allowed: text, md, csv, latex, json."),
-        (["1", "--store", "no/such/folder"], "there is no store at no/such/folder"),
-    ],
-)
-def test_bad_input_is_one_line(arguments, message, capsys):
-    assert cli.main(["table", *arguments]) == 2
-    out, err = capsys.readouterr()
-    assert out == "" and err == f"cmlib: {message}\n"
-
-
 def test_a_result_file_that_says_nothing_is_named(tmp_path):
     path = tmp_path / "seed0-0.json"
     keys = ("id", "experiment", "R", "R_task_known", "seconds_per_epoch", "gradient_steps", "retained")

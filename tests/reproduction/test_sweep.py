@@ -184,14 +184,6 @@ def test_bad_requests_are_one_line_and_write_nothing(tmp_path, monkeypatch, argu
     assert "\n" not in str(error.value) and os.listdir(tmp_path) == ["FILE"]
 
 
-@pytest.mark.faults
-@pytest.mark.parametrize("value", ["nan", "inf", "-1", "1e400", "soon"])
-def test_an_impossible_budget_at_the_command_line(tmp_path, capsys, value):
-    code = cli.main(["sweep", "table4", "--profile", "smoke", "--store", str(tmp_path / "new"), "--budget", value])
-    out, err = capsys.readouterr()
-    assert (code, out) == (2, "") and err.count("\n") == 1 and "--budget" in err and not files(tmp_path)
-
-
 @pytest.mark.parametrize(("backend", "package"), [("dask", "distributed"), ("ray", "ray")])
 def test_a_backend_that_is_not_installed_is_named(monkeypatch, backend, package):
     monkeypatch.setattr(sweep.importlib.util, "find_spec", lambda name: None)

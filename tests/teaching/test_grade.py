@@ -323,22 +323,3 @@ def test_the_exercises_are_those_of_the_book() -> None:
     numbers = sorted({int(path.name[:2]) for path in notebooks.chapters(folder=book)})
     assert grade.exercises() == [f"{number}.{k}" for number in numbers for k in (1, 2, 3)]
     assert grade.exercises([3, 1]) == ["3.1", "3.2", "3.3", "1.1", "1.2", "1.3"] and grade.stars(grade.exercises([3])) == 6
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["{gone}"], "there is no folder"),
-        (["{empty}"], "holds no result files"),
-        (["{three}", "--chapters", "x"], "expected numbers of chapters separated by commas"),
-        (["{three}", "--chapters", "99"], "no chapter 99 with exercises; there are: 1, 2"),
-        (["{three}", "--format", "xml"], "unknown format 'xml'; allowed: text, md, csv, json"),
-    ],
-)
-def test_bad_requests_are_one_line(three: Path, words: list[str], said: str, capsys: pytest.CaptureFixture) -> None:
-    (three / "empty").mkdir()
-    places = {"{gone}": three / "gone", "{empty}": three / "empty", "{three}": three}
-    capsys.readouterr()
-    assert cli.main(["grade", *(str(places.get(word, word)) for word in words)]) == 2
-    out, err = capsys.readouterr()
-    assert out == "" and err.startswith("cmlib: ") and said in err and err.count("\n") == 1
