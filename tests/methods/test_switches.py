@@ -6,9 +6,6 @@ The losses are held against slow ones written here in loops, in double precision
 import copy
 import itertools
 import math
-import multiprocessing
-import os
-import signal
 
 import pytest
 import torch
@@ -16,7 +13,7 @@ from tiny import tiny_nets
 
 import cmlib as cm
 from cmlib import datasets
-from cmlib.checkpoint import Checkpoint, Position
+from cmlib.checkpoint import Position
 from cmlib.errors import OptionError
 from cmlib.experiment import COMMON, allowed_options, fresh, identity
 from cmlib.loop import train_epoch
@@ -437,44 +434,6 @@ def test_committed_runs_keep_their_hashes():
         assert today.hash(run.data["digest"]) == run.id[-8:]
         assert committed().path(today, run.data["digest"]).is_file()
     assert runs
-
-
-# -- kill and resume -----------------------------------------------------------------------------------------------------------
-
-
-def run_and_die(one, data, folder, checkpoints):
-    """Run until the n-th checkpoint is written, then die by SIGKILL."""
-    save, count = Checkpoint.save, itertools.count(1)
-
-    def deadly(self, *state):
-        save(self, *state)
-        if next(count) == checkpoints:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    Checkpoint.save = deadly
-    cm.run(one, data, store=folder)
-
-
-@pytest.mark.faults
-@pytest.mark.parametrize(
-    ("method", "scenario", "options"),
-    [
-        ("cm", "til", {"preset": "head"}),
-        ("cm", "cil", {"preset": "head", "past_batch_norm": "batch"}),
-    ],
-)
-def test_kill_9_and_the_same_bits(digits, tmp_path, method, scenario, options):
-    """Killed after the last epoch of the third task, before its end: nothing that a switch keeps is lost."""
-    one = experiment(method, scenario, 1, epochs=1, **options)
-    whole, trained = cm.train(one, digits)
-    child = multiprocessing.get_context("fork").Process(target=run_and_die, args=(one, digits, tmp_path, 3))
-    child.start()
-    child.join(120)
-    assert child.exitcode == -signal.SIGKILL and len(list(tmp_path.rglob("*.ckpt"))) == 1
-    continued, again = cm.train(one, digits, store=tmp_path)
-    assert continued.R == whole.R and continued.R_task_known == whole.R_task_known
-    wanted, state = trained.state_dict(), again.state_dict()
-    assert state.keys() == wanted.keys() and all(torch.equal(state[name], wanted[name]) for name in wanted)
 
 
 # -- the grid, and the other engine ---------------------------------------------------------------------------------------------

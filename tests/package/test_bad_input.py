@@ -19,7 +19,8 @@ RUN = ["run", "--profile", "smoke", "--method", "naive"]
 BUDGET = ["sweep", "table4", "--profile", "smoke", "--budget"]
 PROFILES = "; allowed: paper, digits, mini, smoke."
 
-# Arguments, and words that the one line must hold. {file}: a file; {folder}: an empty folder; {gone}: nothing is there.
+# Arguments, and words that the one line must hold. {file}: a file; {folder}: an empty folder; {gone}: nothing is there;
+# {damaged}: a folder in which the files of CIFAR-10 are none.
 TABLE: list[tuple[list[str], list[str]]] = [
     # a command, or none
     (["rum"], ["rum", "run"]),
@@ -205,7 +206,11 @@ TABLE: list[tuple[list[str], list[str]]] = [
     (["run", "--dataset", "{file}"], ["work/file"]),
     (["run", "--data-root", "{file}"], ["--data-root", "is no folder"]),
     (["run", "--data-root", "{gone}"], ["--data-root", "is no folder"]),
+    (["run", "--dataset", "cifar10", "--data-root", "{gone}"], ["--data-root", "is no folder"]),
+    (["run", "--dataset", "cifar10", "--data-root", "{folder}"], ["--data-root", "CMLIB_DATA"]),
+    (["run", "--dataset", "cifar10", "--data-root", "{damaged}"], [".parquet"]),
     ([*RUN, "--store", "{file}"], ["cannot write to the store"]),
+    ([*RUN, "--store", "{file}/store"], ["cannot write to the store"]),
     ([*RUN, "--store", "a" * 5000], ["name too long"]),
     (["datasets", "--data-root", "{gone}"], ["is no folder"]),
     (["doctor", "--data-root", "{file}"], ["is no folder"]),
@@ -259,10 +264,13 @@ def trained(*_, **__):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A folder with a file and an empty folder, the working folder of the call; whatever would train raises."""
+    """The working folder of the call, which holds what the table names; whatever would train raises."""
     work = tmp_path / "work"
     (work / "folder").mkdir(parents=True)
     (work / "file").write_text("no result, no folder, no images")
+    (work / "damaged" / "cifar10").mkdir(parents=True)
+    for split in ("train", "test"):
+        (work / "damaged" / "cifar10" / f"{split}-00000-of-00001.parquet").write_bytes(b"PAR1 this is no parquet file PAR1")
     monkeypatch.chdir(work)
     monkeypatch.setenv("CMLIB_STORE", str(work / "store"))
     monkeypatch.setenv("CMLIB_CACHE", str(work / "cache"))
@@ -277,9 +285,8 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("arguments", "words"), TABLE, ids=[" ".join(arguments)[:60] for arguments, _ in TABLE])
 def test_bad_input_is_one_line_and_nothing_else(arguments, words, folder, capsys, counted):
-    names = {"{file}": "file", "{folder}": "folder", "{gone}": "gone"}
-    for name, place in names.items():
-        arguments = [text.replace(name, str(folder / place)) for text in arguments]
+    for name in ("file", "folder", "gone", "damaged"):
+        arguments = [text.replace(f"{{{name}}}", str(folder / name)) for text in arguments]
     before, started = sorted(folder.rglob("*")), time.process_time()
     code = cli.main(arguments)
     seconds = time.process_time() - started

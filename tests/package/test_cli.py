@@ -72,34 +72,6 @@ def test_report_prints_two_tables(capsys, tmp_path, monkeypatch):
     assert "92.72 ± 1.33" in cm_til[1] and "-2.09 ± 0.71" in cm_til[1]
 
 
-@pytest.fixture
-def damaged(tmp_path):
-    folder = tmp_path / "data" / "cifar10"
-    folder.mkdir(parents=True)
-    for name in ("train-00000-of-00001.parquet", "test-00000-of-00001.parquet"):
-        (folder / name).write_bytes(b"PAR1 this is no parquet file PAR1")
-    return tmp_path / "data"
-
-
-@pytest.mark.faults
-def test_data_that_are_absent_or_damaged(capsys, tmp_path, damaged):
-    (tmp_path / "empty").mkdir()
-    code, _, err = call(capsys, "run", "--dataset", "cifar10", "--data-root", tmp_path / "empty", "--store", tmp_path / "store")
-    assert code == 2 and err.count("\n") == 1 and "--data-root" in err and "CMLIB_DATA" in err
-    code, _, err = call(capsys, "run", "--dataset", "cifar10", "--data-root", tmp_path / "none", "--store", tmp_path / "store")
-    assert code == 2 and err.count("\n") == 1 and "is no folder" in err
-    code, _, err = call(capsys, "run", "--dataset", "cifar10", "--data-root", damaged, "--store", tmp_path / "store")
-    assert code == 2 and err.count("\n") == 1 and ".parquet" in err
-    assert not (tmp_path / "store").exists()
-
-
-@pytest.mark.faults
-def test_a_store_that_cannot_be_written(capsys, tmp_path):
-    (tmp_path / "file").write_text("not a folder")
-    code, _, err = call(capsys, *QUICK, "--store", tmp_path / "file" / "store")
-    assert code == 2 and err.count("\n") == 1 and "cannot write to the store" in err
-
-
 @pytest.mark.faults
 def test_exit_code_of_the_process_and_no_traceback():
     command = [sys.executable, "-m", "cmlib.cli", "run", "--set", "lam=-1"]

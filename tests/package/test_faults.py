@@ -274,7 +274,7 @@ def test_a_file_in_place_of_a_folder(case: Case) -> None:
     blocked.parent.mkdir(parents=True, exist_ok=True)
     blocked.write_text("not a folder")
     code, said = case.interrupted(lambda: None)
-    assert code == 2 and said.count("\n") == 1 and "cannot write" in said, said
+    assert code == 2 and said.count("\n") == 1 and f"cannot write {case.place.with_suffix('')}" in said, said
     blocked.unlink()
     case.check(said)
 
@@ -365,15 +365,15 @@ def test_a_checkpoint_of_another_run(case: Case, capsys: Any) -> None:
     other = Store(case.folder).path(WANTED.but(seed=1), cm.datasets.load("digits").digest)
     shutil.copy(other.with_suffix(".ckpt"), case.checkpoint)
     other.with_suffix(".ckpt").unlink()
-    refused(case, capsys)
+    refused(case, capsys, f"it is of the run {other.stem}")
 
 
-def refused(case: Case, capsys: Any) -> None:
-    """One line that names the checkpoint; without it the run is made anew."""
+def refused(case: Case, capsys: Any, why: str = "") -> None:
+    """One line that names the checkpoint, and says why; without it the run is made anew."""
     capsys.readouterr()
     code = case.command()
     said = capsys.readouterr().err
-    assert code == 2 and said.count("\n") == 1 and case.checkpoint.name in said, said
+    assert code == 2 and said.count("\n") == 1 and case.checkpoint.name in said and why in said, said
     case.checkpoint.unlink()
     case.check(said)
 

@@ -505,15 +505,6 @@ def test_checkpoints_from_before_there_was_a_checksum_are_read(tmp_path, interru
     assert "its checksum does not match" in text
 
 
-def test_the_checkpoint_of_another_run_is_refused(tmp_path, interrupted):
-    experiment, data, raw, _ = interrupted
-    other = experiment.but(seed=1)
-    path = Store(tmp_path).path(other, data.digest).with_suffix(".ckpt")
-    path.parent.mkdir(parents=True)
-    path.write_bytes(raw)
-    assert "it is of the run seed0-" in error_of(StoreError, lambda: cm.run(other, data, store=tmp_path))
-
-
 def test_a_run_removes_what_a_killed_one_left(tmp_path, interrupted):
     """Not what a living process is writing, here or on another machine that shares the store."""
     experiment, data, *_ = interrupted
