@@ -232,8 +232,11 @@ def test_the_answer_of_the_method(scenario):
         for i, c in enumerate(made.centroids):
             e = made.embed(x, i)
             c.copy_(e[[int(e[:, 0].argmin()), int(e[:, 0].argmax())]])  # far apart, so that answers differ
-            nearest = [min(range(2), key=lambda k, c=c, one=one: float(slow_distance(c[k], one))) for one in e]
-            assert made.scores(x, made.scenario.tasks[i]).argmax(1).tolist() == nearest and len(set(nearest)) == 2
+            apart = torch.stack([torch.stack([slow_distance(centroid, one) for centroid in c]) for one in e])
+            nearest = [min(range(2), key=row.__getitem__) for row in apart.tolist()]
+            scores = made.scores(x, made.scenario.tasks[i])
+            torch.testing.assert_close(scores, -apart, rtol=1e-9, atol=1e-9)
+            assert scores.argmax(1).tolist() == nearest and len(set(nearest)) == 2
         if scenario == "cil":
             merged, anchors = slow_merged(made, x, made.centroids)
             apart = torch.stack([torch.stack([slow_distance(anchor, one) for anchor in anchors]) for one in merged])

@@ -8,7 +8,6 @@ import torch.nn.functional as F
 from tiny import tiny_nets
 
 import cmlib as cm
-from cmlib import centroids as eq
 from cmlib import datasets
 from cmlib.checkpoint import Position
 from cmlib.errors import OptionError
@@ -105,28 +104,6 @@ def test_hidden_and_output_layers_begin_with_other_weights(digits):
     assert all(not torch.equal(hidden[: len(head.weight)], head.weight) for head in made.heads)
 
 
-@pytest.mark.numbers
-@pytest.mark.usefixtures("double")
-def test_til_loss_of_cm_from_its_equations(digits):
-    made = trained(digits, "cm", "til", lam=0.7)
-    task = made.scenario.tasks[2]
-    made.begin_task(task)
-    x, y = batch(made, task)
-    with torch.no_grad():
-        made.backbone.conv.weight.add_(0.01)  # away from the snapshot
-    made.train()
-    e = made.heads[2](made.backbone.features(x))
-    c = eq.class_centroids(made.heads[2](made.backbone.features(made.support)), task.support_y - 4, 2)
-    apart = [eq.safe_norm(past_embedding(made, x, i) - made.embed(x, i)).mean() for i in range(2)]
-    wanted = F.cross_entropy(-torch.cdist(e, c), y - 4) + 0.7 * sum(apart) / 2
-    torch.testing.assert_close(made.loss(x, y, task), wanted, **EXACT)
-    assert min(apart) > 0.001
-
-
-def past_embedding(made, x, i):
-    return made.past["heads"][i](made.past["backbone"].features(x, i))
-
-
 @pytest.mark.usefixtures("double")
 def test_til_drift_is_zero_at_the_first_step_of_a_task(digits):
     """Past batch norms are frozen, so nothing has moved yet; and past outputs never depend on the batch."""
@@ -136,25 +113,6 @@ def test_til_drift_is_zero_at_the_first_step_of_a_task(digits):
     made.train()
     x, _ = batch(made, task)
     assert float(made.til_drift(x, 2).detach()) == 0.0
-
-
-@pytest.mark.numbers
-@pytest.mark.usefixtures("double")
-def test_cil_loss_of_cm_from_its_equations(digits):
-    made = trained(digits, "cm", "cil", lam=0.7)
-    task = made.scenario.tasks[2]
-    made.begin_task(task)
-    x, y = next(iter(made.batches(task, 0)))
-    assert set(y.tolist()) == set(range(6))
-    made.train()
-    features = made.backbone.features(x)
-    e = [head(features) for head in made.heads]
-    c = [*made.centroids[:2], eq.class_centroids(made.heads[2](made.backbone.features(made.support)), task.support_y - 4, 2)]
-    merged = sum(pi(one) for pi, one in zip(made.projectors, e, strict=True)) / 3
-    anchors = torch.cat([pi(one) for pi, one in zip(made.projectors, c, strict=True)])
-    apart = sum(eq.safe_norm(past_embedding(made, x, i) - e[i]).mean() for i in range(2)) / 2
-    wanted = F.cross_entropy(-torch.cdist(merged, anchors), y) + 0.7 * apart
-    torch.testing.assert_close(made.loss(x, y, task), wanted, **EXACT)
 
 
 def test_one_backbone_pass_feeds_all_heads_in_cil(digits):
@@ -180,26 +138,6 @@ def test_projectors_are_trained_unless_frozen(digits, kind, moves):
     train_epoch(made, made.make_optimizer(), task, 0, Position(seconds=[[]], steps=[0]))
     changed = [not torch.equal(a, b) for a, b in zip(before, made.projectors.parameters(), strict=True)]
     assert all(changed) if moves else not any(changed)
-
-
-@pytest.mark.usefixtures("double")
-def test_merged_loss_with_each_samples_own_space(digits):
-    made = trained(digits, "cm", "cil", cil_loss="both")
-    task = made.scenario.tasks[2]
-    made.begin_task(task)
-    x, y = next(iter(made.batches(task, 0)))
-    made.train()
-    both = made.loss(x, y, task)
-    made.option["cil_loss"] = "merged"
-    merged = made.loss(x, y, task)
-    features = made.backbone.features(x)
-    current = eq.class_centroids(made.heads[2](made.backbone.features(made.support)), task.support_y - 4, 2)
-    c = [*made.centroids[:2], current]
-    own = [
-        F.cross_entropy(-torch.cdist(made.heads[k // 2](f[None]), c[k // 2]), torch.tensor([k % 2]))
-        for f, k in zip(features, y.tolist(), strict=True)
-    ]
-    torch.testing.assert_close(both - merged, torch.stack(own).mean(), **EXACT)
 
 
 def test_the_preset_text_follows_the_text():
@@ -254,17 +192,6 @@ def test_support_images_never_occur_in_training_batches(digits):
         for x, _ in made.batches(task, 0):
             images = (x * std + mean).round().to(torch.uint8)
             assert not ({tuple(image.flatten().tolist()) for image in images} & (support - twins))
-
-
-@pytest.mark.usefixtures("double")
-def test_with_the_task_known_a_cil_model_answers_as_in_til(digits):
-    made = trained(digits, "cm", "cil")
-    task = made.scenario.tasks[0]
-    x, _ = batch(made, task)
-    with torch.no_grad():
-        wanted = -torch.cdist(made.embed(x, 0), made.centroids[0])
-        torch.testing.assert_close(made.scores(x, task), wanted, **EXACT)
-        assert made.scores(x).shape == (16, 4)
 
 
 @pytest.mark.usefixtures("double")

@@ -122,21 +122,20 @@ def slow_loss(net, x, y, task):
     past.train(option["past_batch_norm"] == "batch")
     if net.kind == "til":
         past_features, features_of = zip(*[(past.features(x, i), net.backbone.features(x, i)) for i in range(t)], strict=True)
-        samples = [(net.heads[t](f), int(k) - task.classes.start) for f, k in zip(features, y, strict=True)]
-        anchors = centroids
+        terms = [[(net.heads[t](f), centroids, int(k) - task.classes.start) for f, k in zip(features, y, strict=True)]]
     else:
         past_features, features_of = [past.features(x)] * t, [features] * t
         own = net.centroid_projectors if option["centroids_merging"] != "shared" else net.projectors
         kept = [*(getattr(net, f"centroids_{i}") for i in range(t)), centroids]
         anchors = [own[i](c) for i, cs in enumerate(kept) for c in cs]
-        samples = [
-            (sum(p(h(f)) for p, h in zip(net.projectors, net.heads, strict=True)) / (t + 1), int(k))
-            for f, k in zip(features, y, strict=True)
-        ]
+        merged = [sum(p(h(f)) for p, h in zip(net.projectors, net.heads, strict=True)) / (t + 1) for f in features]
+        terms = [[(e, anchors, int(k)) for e, k in zip(merged, y, strict=True)]]
+        if option["cil_loss"] == "both":  # each sample in the space of its own task too
+            terms.append([(net.heads[k // 2](f), kept[k // 2], k % 2) for f, k in zip(features, y.tolist(), strict=True)])
     loss = 0.0
-    for e, k in samples:
-        scores = torch.stack([-apart(e, c, option["distance"]) for c in anchors])
-        loss = loss - (scores[k] - scores.logsumexp(0)) / len(samples)
+    for e, near, k in itertools.chain(*terms):
+        scores = torch.stack([-apart(e, c, option["distance"]) for c in near])
+        loss = loss - (scores[k] - scores.logsumexp(0)) / len(y)
     weight = option["lam"] if option["drift_weight"] == "lam" else 1.0
     return loss + weight * slow_drift(net, x, y, t, past_features, features_of)
 
@@ -154,6 +153,7 @@ CIL = [
     {"drift_samples": "current"},
     {"past_batch_norm": "batch"},
     {"centroids_merging": "own"},
+    {"cil_loss": "both"},
     {"drift_weight": "one", "drift_sum": "sum", "drift_space": "shared", "drift_samples": "current", "past_batch_norm": "batch"},
     {"preset": "july22"},
     {"preset": "head"},
