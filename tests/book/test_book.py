@@ -68,11 +68,6 @@ def test_mathjax_is_one_file_with_its_licence() -> None:
     assert sorted(path.name for path in (BOOK / "_static" / "mathjax").iterdir()) == ["LICENSE", "tex-svg.js"]
 
 
-@pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
-def test_chapters_are_clean(path: Path) -> None:
-    assert list(notebooks._check_one(path)) == []
-
-
 def pages_of(path: Path) -> list[Path]:
     """The pages of a chapter, in the order of the contents."""
     entry = next(entry for entry in ENTRIES if entry["file"] == f"book/{path.stem}")
@@ -284,16 +279,6 @@ def test_notation_names_what_the_package_has() -> None:
     assert [name for name in functions if not any(callable(getattr(home, name, None)) for home in homes)] == []
     assert callable(cm.projectors.ScaleTranslate)
     assert all(callable(getattr(cm.metrics, name)) for name in ("accuracy", "bwt", "bwt_final", "learning_accuracy"))
-
-
-def test_the_link_between_the_metrics_that_the_notation_page_states() -> None:
-    import numpy as np
-
-    from cmlib import metrics
-
-    R = np.tril(np.random.default_rng(0).uniform(0, 100, (5, 5)))
-    stated = metrics.accuracy(R) - 4 / 5 * metrics.bwt_final(R)
-    assert metrics.learning_accuracy(R) == pytest.approx(stated)
 
 
 # --- the built site ------------------------------------------------------------------------------------------------
