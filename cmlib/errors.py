@@ -43,5 +43,6 @@ def check_name(kind: str, name: object, allowed: Iterable[str], other: str = "")
     names = list(allowed)
     if isinstance(name, str) and name in names:
         return name
-    choices = ", ".join([*names, *([other] if other else [])])
-    raise OptionError(f"unknown {kind} '{name}'; allowed: {choices}.{nearest(str(name), names)}")
+    choices = [*names, *([other] if other else [])]
+    near = nearest(str(name), [one for one in choices if " " not in one])
+    raise OptionError(f"unknown {kind} '{name}'; allowed: {', '.join(choices)}.{near}")
