@@ -393,8 +393,9 @@ def test_an_interrupted_extraction_goes_on(tmp_path: Path, monkeypatch: pytest.M
 
     with pytest.raises(KeyboardInterrupt):
         features.write_features(data, tmp_path / "f.npz", counting, 32)
-    assert not (tmp_path / "f.npz").exists()
+    assert len([*tmp_path.iterdir()]) == 2 and not (tmp_path / "f.npz").exists()  # two whole parts, and nothing half-written
     features.write_features(data, tmp_path / "f.npz", counting, 32)
+    assert [path.name for path in tmp_path.iterdir()] == ["f.npz"]
     assert calls == [2, 10, 10, 10, 2, 10, 6, 10, 2]  # two images first: is it the same network?
     whole = datasets.load(features.write_features(data, tmp_path / "a new folder" / "whole.npz", brightness, 32))
     assert datasets.load(tmp_path / "f.npz").digest == whole.digest
