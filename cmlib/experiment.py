@@ -141,9 +141,10 @@ class Experiment:
         fields = self._fields()
         if "dataset" in changes and "profile" not in changes:
             fields["profile"] = None
-        known = allowed_options(METHODS[own.known(changes.get("method", self.method))])
-        scenario = changes.get("scenario", self.scenario)
-        given = {name: value for name, value in self.given.items() if name in known and known[name].fits(scenario)}
+        cls = METHODS[own.known(changes.get("method", self.method))]
+        known, scenario = allowed_options(cls), changes.get("scenario", self.scenario)
+        fitting = [name for name in known if name not in cls.ignores and known[name].fits(scenario)]
+        given = {name: value for name, value in self.given.items() if name in fitting}
         return Experiment(**{**fields, **given, **changes})
 
     def to_dict(self) -> dict[str, Any]:

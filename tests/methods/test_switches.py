@@ -249,6 +249,7 @@ def test_options_that_would_change_nothing_are_refused(digits):
     with pytest.raises(OptionError, match="head=mlp does nothing with cope"):
         experiment("cope", "cil", head="mlp")
     assert cm.Experiment("digits", "cil", "cope", preset="text").head == "linear"
+    assert experiment("er", "cil", head="mlp").but(method="cope").head == "linear"
 
 
 @pytest.mark.parametrize("merging", ["none", "offset"])
