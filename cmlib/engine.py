@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from cmlib.loop import AfterTask
 from cmlib.machine import choose_device, machine, threads_for, versions
 from cmlib.memory import ExemplarMemory, shortages
 from cmlib.methods import Method
+from cmlib.scenario import arrival
 from cmlib.store import Run, Store, clear_parts, committed, default_folder, run_id
 
 
@@ -48,7 +51,7 @@ def run(
     choose_device(device)  # a device that is not there is an error even when nothing is left to do
     done = shelf.load(experiment, images.digest) if shelf else None
     if done is not None and (done.each_epoch or not each_epoch):
-        return done
+        return _as_named_now(done, images)
     return train(experiment, images, None, shelf, device, progress, graphs=graphs, each_epoch=each_epoch)[0]
 
 
@@ -101,6 +104,18 @@ def _with_epochs(made: Run, shelf: Store, experiment: Experiment, digest: str) -
         return made
     same = before is not None and before.R == made.R and not made.each_epoch
     return replace(made, each_epoch=before.each_epoch) if before is not None and same else made
+
+
+def _as_named_now(stored: Run, data: ImageData) -> Run:
+    """A stored run with the names that its classes have now: in a renamed folder the images, and so the run, are the same."""
+    order = arrival(len(data.class_names), stored.seed, stored.experiment["options"]["class_order"])
+    now = [data.class_names[k] for k in order.tolist()]
+    before = list(chain.from_iterable(stored.classes))
+    if before == now or len(before) != len(now):  # runs of old hold no names
+        return stored
+    name = dict(zip(before, now, strict=True))
+    notes = [re.sub("'([^']*)'", lambda found: f"'{name.get(found[1], found[1])}'", note) for note in stored.notes]
+    return replace(stored, classes=[[name[one] for one in task] for task in stored.classes], notes=notes)
 
 
 def _check_avalanche(data: ImageData, each_epoch: bool) -> None:
@@ -215,5 +230,5 @@ def load_or_run(
     for source in (shelf,) if recompute else (shelf, committed()):
         found = [one for one in source.find(experiment, images.digest if images else None) if one.each_epoch or not each_epoch]
         if found:
-            return found[-1]
+            return _as_named_now(found[-1], images) if images else found[-1]
     return run(experiment, images, data_root, shelf, device, each_epoch=each_epoch)

@@ -7,6 +7,7 @@ import os
 import pickle
 import shutil
 import signal
+from dataclasses import replace
 
 import pytest
 import torch
@@ -205,6 +206,17 @@ def test_recompute_trains_once_in_a_process(digits, tmp_path, monkeypatch):
     again = [cm.load_or_run(experiment, tmp_path, digits, recompute=True) for _ in range(2)]
     assert trained == [experiment, experiment] and again[0] == again[1] and again[0].R == first.R
     assert again[0].seconds_per_epoch != first.seconds_per_epoch
+
+
+def test_a_stored_run_has_the_names_that_its_classes_have_now(digits, tmp_path):
+    """A renamed folder of images is the same data and the same run; seed 1 has an order of its own."""
+    experiment = cm.Experiment(method="er", scenario="cil", seed=1, **TINY, memory_size=350)
+    first = cm.run(experiment, digits, store=tmp_path)
+    renamed = replace(digits, class_names=tuple(f"digit {name}" for name in digits.class_names))
+    for again in (cm.run(experiment, renamed, store=tmp_path), cm.load_or_run(experiment, tmp_path, renamed)):
+        assert again.classes == [[f"digit {name}" for name in task] for task in first.classes] and again.R == first.R
+        assert first.notes and again.notes == [note.replace(": '", ": 'digit ") for note in first.notes]
+    assert cm.run(experiment, digits, store=tmp_path) == first
 
 
 def test_experiments_are_values():
