@@ -377,6 +377,9 @@ class Sweep:
                     # all at once and one a task: workers that a cluster grants later find something to do
                     for how, why in joblib.Parallel(return_as="generator", pre_dispatch="all", batch_size=1)(jobs):
                         self._ended(batch.pop(0), how, why, 0.0)
+            except KeyboardInterrupt:
+                self.waiting.extend(batch)  # these are left
+                raise
             except Exception as error:
                 for item in batch:
                     self._ended(item, BROKEN, one_line(f"{error.__class__.__name__}: {error}"), 0.0)

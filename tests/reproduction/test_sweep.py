@@ -584,6 +584,20 @@ def test_on_a_terminal_progress_is_one_line_that_fits(monkeypatch, capsys):
     assert capsys.readouterr().err == f"\r\x1b[K{'x' * 39}\r\x1b[Kshort\r\x1b[Kfailed: {'y' * 50}\n"
 
 
+def test_ctrl_c_leaves_no_run_out_of_the_account(tmp_path, monkeypatch, capsys):
+    """Also where a backend of joblib's spreads the runs: one is made, three are left."""
+
+    def results(jobs):
+        yield sweep.MADE, ""
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sweep.joblib, "Parallel", lambda **_: results)
+    monkeypatch.setitem(sweep.BACKENDS, "threading", "")
+    with pytest.raises(KeyboardInterrupt):
+        sweep.sweep(wanted(), tmp_path, jobs=1, backend="threading")
+    assert "4 runs: 1 made, 0 already there, 3 left (interrupted; the same command continues)" in capsys.readouterr().err
+
+
 def test_what_was_left_of_a_run_does_not_tell_how_long_it_takes(tmp_path):
     (one,) = wanted()[:1]
     made = sweep.Sweep([], Store(tmp_path), None, 1, "any")
