@@ -227,8 +227,10 @@ def load_or_run(
             made = train(experiment, images, None, shelf, device, each_epoch=each_epoch)[0]
             _REMADE.add(place)
             return made
-    for source in (shelf,) if recompute else (shelf, committed()):
-        found = [one for one in source.find(experiment, images.digest if images else None) if one.each_epoch or not each_epoch]
-        if found:
-            return _as_named_now(found[-1], images) if images else found[-1]
+    else:
+        for source in (shelf, committed()):
+            stored = source.find(experiment, images.digest if images else None)
+            found = [one for one in stored if one.each_epoch or not each_epoch]
+            if found:
+                return _as_named_now(found[-1], images) if images else found[-1]
     return run(experiment, images, data_root, shelf, device, each_epoch=each_epoch)
