@@ -132,12 +132,12 @@ class Block(nn.Module):
         self.stride, self.new_channels = stride, channels - channels_in
 
     def forward(self, x: Tensor) -> Tensor:
-        y = F.relu(self.norm1(self.conv1(x)))
+        y = F.relu_(self.norm1(self.conv1(x)))
         y = self.norm2(self.conv2(y))
         if self.stride > 1 or self.new_channels:
             side = self.new_channels // 2
             x = F.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, side, self.new_channels - side))
-        return F.relu(y + x)
+        return F.relu_(y.add_(x))
 
 
 class Backbone(nn.Module):
@@ -215,7 +215,7 @@ class ResNet20(Backbone):
                 nn.init.kaiming_normal_(module.weight)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = F.relu(self.norm(self.conv(x)))
+        x = F.relu_(self.norm(self.conv(x)))
         return self.blocks(x).mean((2, 3))  # [B, 64]
 
 
