@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 SKIPPED_FOLDERS = {"_build", "build", "dist", "runs", "__pycache__", "mathjax", "reveal"}  # the last two are vendored
-BINARY = {".png", ".npz", ".parquet", ".ico", ".woff", ".woff2", ".pdf", ".gif", ".jpg", ".pyc"}
+BINARY = {".png", ".npz", ".parquet", ".ico", ".woff", ".woff2", ".pdf", ".gif", ".jpg", ".pyc", ".pt"}
 
 # Repositories of others that the book may link to.
 THIRD_PARTIES = {
