@@ -10,11 +10,10 @@ from __future__ import annotations
 import glob
 import importlib
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import torch
@@ -102,7 +101,6 @@ def write_features(
         raise DataError(f"{data.name} holds feature vectors already; expected images")
     network = network or efficientnet_lite0()
     mark = zlib.crc32(extract(data.x_train[:2], network, size).half().numpy().tobytes())  # parts of another network stay apart
-    target.parent.mkdir(parents=True, exist_ok=True)
     imagefiles.clear_parts(target.parent, f".*{glob.escape(target.name)}*.part")
     arrays: dict[str, Any] = {"class_names": np.array(data.class_names)}
     parts: list[Path] = []
@@ -116,7 +114,7 @@ def write_features(
             parts.append(target.with_name(f".{target.name}.{data.digest}-{mark:08x}-{size}-{per_class}-{split}-{start}.npy"))
             found.append(_kept(parts[-1], partial(extract, x[some], network, size)))
         arrays |= {f"x_{split}": np.concatenate(found), f"y_{split}": y[rows].numpy()}
-    with _whole(target) as file:
+    with imagefiles.whole(target) as file:
         np.savez(file, **arrays)
     for one in parts:
         one.unlink()
@@ -126,18 +124,6 @@ def write_features(
 def _kept(path: Path, make: Callable[[], Tensor]) -> np.ndarray:
     """The features in a file, made and kept there first when it is not there."""
     if not path.is_file():
-        with _whole(path) as file:
+        with imagefiles.whole(path) as file:
             np.save(file, make().half().numpy())
     return np.load(path)
-
-
-@contextmanager
-def _whole(path: Path) -> Iterator[BinaryIO]:
-    """A file to write, which appears under its name whole or not at all."""
-    written = imagefiles.part(path)
-    try:
-        with open(written, "wb") as file:
-            yield file
-        written.replace(path)
-    finally:
-        written.unlink(missing_ok=True)

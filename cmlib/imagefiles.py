@@ -28,7 +28,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from tqdm import tqdm
@@ -546,6 +546,20 @@ def part(path: Path) -> Path:
     return path.with_name(f".{path.name}.{secrets.token_hex(4)}.{_node()}.{os.getpid()}.part")
 
 
+@contextlib.contextmanager
+def whole(path: Path) -> Iterator[BinaryIO]:
+    """A file to write, which appears under its name whole or not at all; its folder is made first. Raises `OSError`."""
+    written = part(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(written, "wb") as file:
+            yield file
+        os.replace(written, path)
+    finally:
+        with contextlib.suppress(OSError):  # the folder itself may be the trouble
+            written.unlink()
+
+
 def clear_parts(folder: Path, *patterns: str) -> None:
     """Remove what dead processes have left half-written in `folder` under names of these forms; what cannot be removed stays."""
     for path in [path for pattern in patterns for path in folder.glob(pattern)]:
@@ -686,18 +700,12 @@ def read_cache(path: Path, key: str) -> tuple[Arrays, str] | None:
 def write_cache(path: Path, key: str, arrays: Arrays, digest: str) -> None:
     """Write a cache file that appears whole or not at all; a folder that cannot be written only warns."""
     meta = json.dumps({"key": key, "format": FORMAT, "digest": digest, "checksum": _checksum(arrays)})
-    written = part(path)
+    clear_parts(path.parent, ".*.npz.*.part", ".*.npz.*.tmp")  # the second is an older name
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        clear_parts(path.parent, ".*.npz.*.part", ".*.npz.*.tmp")  # the second is an older name
-        with open(written, "wb") as file:
+        with whole(path) as file:
             np.savez(file, meta=np.array(meta), **arrays)  # type: ignore[arg-type]
-        os.replace(written, path)
     except OSError as error:
         log.warning("decoded images are not kept: cannot write %s (%s)", path.parent, one_line(error.strerror or error))
-    finally:
-        with contextlib.suppress(OSError):
-            written.unlink()
 
 
 def _checksum(arrays: Arrays) -> dict[str, list[Any]]:

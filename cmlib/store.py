@@ -15,7 +15,6 @@ import re
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -245,16 +244,11 @@ def _digest_of(experiment: Experiment) -> str:
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Write a file so that a reader sees the old one or the whole new one; StoreError when it cannot be written."""
-    written = imagefiles.part(path)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        written.write_bytes(content)
-        os.replace(written, path)
+        with imagefiles.whole(path) as file:
+            file.write(content)
     except OSError as error:
         raise StoreError(f"cannot write {path}: {error.strerror}") from None
-    finally:
-        with suppress(OSError):  # the folder itself may be the trouble
-            written.unlink()
 
 
 def clear_parts(path: Path) -> None:

@@ -73,13 +73,14 @@ class CentroidsMatching(Method):
         """The loss of the first task (eq. 3), of TIL (eq. 5) or of CIL (eq. 9, with the minus log it means). -> scalar"""
         features = self.backbone.features(x)  # [B, D]
         centroids = self.current_centroids(task)  # [K, E]
+        weight = self.drift_weight(task.index) if task.index else 0.0
         if self.kind == "til" or not task.index:
             e = self.heads[task.index](features)  # [B, E]
             loss = self.nll(log_probabilities(e, centroids, self.distance), y - task.classes.start)
-            return loss if not task.index else loss + self.drift_weight(task.index) * self.til_drift(x, task.index, features)
+            return loss + weight * self.til_drift(x, task.index, features) if weight else loss
         embeddings = torch.stack([head(features) for head in self.heads])  # [t + 1, B, E]
         loss = self.merged_loss(embeddings, [*self.centroids[:-1], centroids], y)
-        return loss + self.drift_weight(task.index) * self.cil_drift(x, y, embeddings[:-1], task)
+        return loss + weight * self.cil_drift(x, y, embeddings[:-1], task) if weight else loss
 
     def before_measuring(self, task: Task) -> None:
         """The centroids as they now are."""
