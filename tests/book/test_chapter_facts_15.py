@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from cmlib import cli
 from cmlib.reproduction import claims, figures, grids
+from cmlib.store import committed
 
 BOOK = Path(__file__).resolve().parents[2] / "book"
 CELLS = json.loads((BOOK / "15_reproduce_it_all.ipynb").read_text(encoding="utf-8"))["cells"]
@@ -54,6 +56,18 @@ def test_the_steps_by_hand() -> None:
     assert seen[:2] == [0.9, 0.72] and "the first two steps give $0.9$ and $0.72$" in TEXT
     shown = "".join("".join(output.get("text", "")) for cell in CELLS for output in cell.get("outputs", []))
     assert f"undisturbed              {seen[3]:.4f}" in shown
+
+
+def test_the_board_counts_the_committed_runs() -> None:
+    (cell,) = [cell for cell in CELLS if "Committed with the book" in "".join(cell["source"])]
+    (page,) = ["".join(output["data"]["text/markdown"]) for output in cell["outputs"]]
+    shown = {
+        name: (int(runs), int(stopped)) for name, runs, stopped in re.findall(r"\| `(\w+)` \| (\d+) \| \d+ \| (\d+) \|", page)
+    }
+    runs = list(committed())
+    made = Counter(run.experiment["profile"] for run in runs)
+    stopped = Counter(run.experiment["profile"] for run in runs if run.status != "finished")
+    assert shown == {name: (n, stopped[name]) for name, n in made.items()}
 
 
 def test_the_program_that_is_killed_makes_the_run_that_is_compared() -> None:
