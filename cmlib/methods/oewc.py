@@ -1,8 +1,8 @@
 """Online EWC: elastic weight consolidation with one set of weights and one accumulated importance for all past tasks.
 
 Only the weights after the last task are kept, and the importances of all tasks are added up; decay < 1 lets old ones fade.
-Its memory does not grow with the tasks. Heads that came later enter with importance 0. strength 100, decay 1 (the paper's).
-Keeps one set of weights and one of importances (the paper counts P, one set).
+Its memory does not grow with the tasks. Heads that came later enter with importance 0. strength 100, decay 1 (as in
+the released code). Keeps one set of weights and one of importances (the paper counts P, one set).
 Source: Schwarz et al. (2018), "Progress and compress", section 4.
 """
 

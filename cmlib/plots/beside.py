@@ -57,6 +57,8 @@ def _lines(ax: Axes, names: Sequence[str], title: str, xlabel: str) -> None:
 def _log(ax: Axes, values: Sequence[float]) -> None:
     low, high = min(values) / 1.2, max(values) * 1.2
     marks = [mark for mark in (0.25, 0.5, 1, 2, 5, 10, 20, 50) if low <= mark <= high]
+    if len(marks) < 3:  # a narrow range
+        marks = [mark for mark in (0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.3, 1.4, 1.6, 1.8, 2) if low <= mark <= high]
     ax.set(xscale="log", xlim=(low, high))
     ax.xaxis.set_ticks(marks, [f"{mark:g}" for mark in marks])
     ax.xaxis.set_ticks([], minor=True)

@@ -155,7 +155,7 @@ def _pair(ax: Axes, x: int, y: int, gap: float, verdict: int | None) -> None:
 def diagonal(series: Mapping[str, tuple[ArrayLike, ArrayLike]], xlabel: str, ylabel: str, title: str = "") -> Figure:
     """Measured against predicted on logarithmic axes of one scale: what is predicted right lies on the diagonal.
 
-    series: name -> (predicted [n], measured [n]), all above 0. DataError without a point.
+    series: name -> (predicted [n], measured [n]), all above 0; one that ends in CIL has hollow marks. DataError without a point.
     """
     pairs = {name: (np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)) for name, (x, y) in series.items()}
     every = np.concatenate([np.concatenate(pair) for pair in pairs.values()]) if pairs else np.empty(0)
@@ -167,7 +167,11 @@ def diagonal(series: Mapping[str, tuple[ArrayLike, ArrayLike]], xlabel: str, yla
         ax.fill_between([low, high], [low / 1.25, high / 1.25], [low * 1.25, high * 1.25], color=INK, alpha=0.15, linewidth=0)
         for k, (name, (x, y)) in enumerate(pairs.items()):
             look = look_of(name, k)
-            ax.scatter(x, y, s=46, color=look.colour, marker=look.marker, linewidths=0, alpha=0.85, label=name)
+            hollow = name.endswith("CIL")  # a method's marks in TIL are full
+            edge = {"edgecolor": look.colour, "linewidths": 1.6 if hollow else 0}
+            ax.scatter(
+                x, y, s=46, marker=look.marker, alpha=0.85, label=name, facecolor="none" if hollow else look.colour, **edge
+            )
         _log_axes(ax, low, high)
         ax.set(xlabel=xlabel, ylabel=ylabel)
         ax.grid()

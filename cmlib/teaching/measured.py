@@ -69,7 +69,11 @@ class Measured:
         title = METHODS[name].title
         last = "; ".join(f"{kind.upper()}: {R[-1].mean():.0f} % at the end" for kind, R in means.items())
         alt = f"Accuracy matrices of {title} on {self.dataset}, mean over seeds: rows after a task, columns on a task. {last}."
-        return show(figures.accuracy_matrix({f"{title}, {kind.upper()}": R for kind, R in means.items()}), alt)
+        return show(
+            figures.accuracy_matrix({f"{title}, {kind.upper()}": R for kind, R in means.items()}),
+            alt,
+            "Percent: each number is the mean over the seeds that finished.",
+        )
 
     def line(self, name: str) -> Any:
         """Accuracy and final BWT of a method in both scenarios, as one line of Markdown."""
