@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import io
 import re
-import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -128,19 +127,9 @@ def sealed(state: dict[str, Any]) -> bytes:
 
 
 def unsealed(raw: bytes, device: torch.device) -> dict[str, Any]:
-    """The state in a checkpoint's bytes; ValueError unless every bit is as it was written.
-
-    Checkpoints from before there was a checksum are read when the CRC-32 of each of their parts, which torch writes, is right.
-    """
+    """The state in a checkpoint's bytes; ValueError unless every bit is as it was written."""
     body, checksum = raw[:-CHECKSUM], raw[-CHECKSUM:]
-    marked = body.endswith(SEAL)
-    if marked and hashlib.blake2b(body, digest_size=CHECKSUM).digest() != checksum:
+    if not body.endswith(SEAL) or hashlib.blake2b(body, digest_size=CHECKSUM).digest() != checksum:
         raise ValueError("its checksum does not match")
-    if not marked:
-        with zipfile.ZipFile(io.BytesIO(raw)) as parts:
-            if parts.testzip() is not None:
-                raise ValueError("its checksum does not match")
     state = torch.load(io.BytesIO(raw), map_location=device, weights_only=True)
-    if "run" in state and not marked:
-        raise ValueError("its checksum is missing")
     return dict(state)

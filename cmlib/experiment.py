@@ -86,7 +86,7 @@ class Experiment:
         cls = METHODS[method]
         if scenario not in cls.scenarios:
             raise OptionError(f"{method} does not work in scenario {scenario}; allowed: {', '.join(cls.scenarios)}")
-        profile = profile or ("digits" if where.name == "digits" else "paper")
+        profile = profile or usual_profile(where.name)
         check_name("profile", profile, PROFILES)
         check_name("engine", engine, ENGINES)
         given = parse_options(cls, options)
@@ -101,6 +101,8 @@ class Experiment:
             raise OptionError(f"batch_norm={norm} needs to know the task: only scenario til has it; allowed in cil: shared")
         if norm not in cls.batch_norms:
             raise OptionError(f"batch_norm={norm} does not work with {method}; allowed: {', '.join(cls.batch_norms)}")
+        if norm != "shared" and settled.get("batch_norm_batches") == "by_task":
+            raise OptionError(f"batch_norm_batches=by_task is for a norm that all tasks share; not for batch_norm={norm}")
         values = (where.name, scenario, method, Option(0, "", int, low=0, high=LARGEST).parse("seed", seed), profile, engine)
         for name, value in zip(FIELDS, values, strict=True):
             object.__setattr__(self, name, value)
@@ -139,7 +141,7 @@ class Experiment:
     def but(self, **changes: Any) -> Experiment:
         """The same experiment with some fields or options changed; unsaid options follow profile and preset anew."""
         fields = self._fields()
-        if "dataset" in changes and "profile" not in changes:
+        if "dataset" in changes and "profile" not in changes and self.profile == usual_profile(self.dataset):
             fields["profile"] = None
         cls = METHODS[own.known(changes.get("method", self.method))]
         known, scenario = allowed_options(cls), changes.get("scenario", self.scenario)
@@ -188,6 +190,11 @@ def identity(content: Mapping[str, Any]) -> dict[str, Any]:
 def key(content: Mapping[str, Any], seed: bool = True) -> str:
     """`identity` as a text, equal for equal runs under whatever profile. seed: False for runs that differ in nothing else."""
     return json.dumps(identity({**content, **({} if seed else {"seed": None})}), sort_keys=True)
+
+
+def usual_profile(dataset: str) -> str:
+    """The profile of an experiment that names none."""
+    return "digits" if dataset == "digits" else "paper"
 
 
 def _remake(arguments: dict[str, Any]) -> Experiment:

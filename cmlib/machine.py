@@ -39,7 +39,7 @@ def threads_for(data: ImageData) -> Iterator[int]:
     """Torch's threads while a run lasts: one for vectors and small images, else two; never more than OMP_NUM_THREADS."""
     wanted = 1 if data.vectors or data.x_train.shape[-1] < 16 else 2
     limit = os.environ.get("OMP_NUM_THREADS", "")
-    with threads(min(wanted, int(limit) if limit.isdigit() else wanted, os.cpu_count() or 1)):
+    with threads(max(1, min(wanted, int(limit) if limit.isdigit() else wanted, os.cpu_count() or 1))):
         yield torch.get_num_threads()
 
 

@@ -12,6 +12,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from numbers import Integral
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -79,6 +81,7 @@ class Scenario:
         check_name("eval_split", eval_split, EVAL_SPLITS)
         check_name("class_order", class_order, CLASS_ORDERS)
         check_name("augmentation", augmentation, AUGMENTATIONS)
+        _check_whole(n_tasks=(n_tasks, 1), seed=(seed, 0), support_size=(support_size, 0), train_per_class=(train_per_class, 1))
         n_classes = len(data.class_names)
         if task_sizes is None:
             _check_tasks(n_tasks, n_classes, data.name not in KNOWN)
@@ -87,6 +90,7 @@ class Scenario:
         if data.vectors and augmentation not in ("dataset", "none"):
             raise OptionError(f"augmentation={augmentation} is for images; feature vectors have none; allowed: dataset, none")
         self.data, self.n_tasks, self.seed, self.device = data, n_tasks, seed, torch.device(device)
+        self.stratified = stratified
         self.divide(task_sizes or (n_classes // n_tasks,) * n_tasks)
         self.augmentation = data.augmentation if augmentation == "dataset" else augmentation
         self.class_order = arrival(n_classes, seed, class_order)  # [classes]
@@ -246,6 +250,13 @@ class _Split:
 
     def labels(self, classes: range) -> Tensor:
         return torch.cat([torch.full((len(self.rows[label]),), label) for label in classes])
+
+
+def _check_whole(**numbers: tuple[Any, int]) -> None:
+    """OptionError unless these are whole numbers, each at least as large as what stands beside it, or None."""
+    for name, (value, least) in numbers.items():
+        if value is not None and (not isinstance(value, Integral) or value < least):
+            raise OptionError(f"{name}={value} is impossible; allowed: a whole number of at least {least}")
 
 
 def _check_tasks(n_tasks: int, n_classes: int, own: bool) -> None:

@@ -275,7 +275,9 @@ def read_checksums(folder: Path) -> dict[str, str]:
         lines = (folder / CHECKSUMS).read_text(encoding="utf-8").splitlines()
         return {name: digest for digest, name in (line.split(maxsplit=1) for line in lines)}
     except (OSError, ValueError):
-        raise StoreError(f"{folder / CHECKSUMS} cannot be read; `cmlib publish` writes it anew") from None
+        raise StoreError(
+            f"{folder / CHECKSUMS} cannot be read; take the published one again, or remove it: `cmlib publish` writes it anew"
+        ) from None
 
 
 def default_folder() -> Path:

@@ -115,6 +115,11 @@ class MethodStrategy(_OwnNames, SupervisedTemplate):
         self.kind, self.seed = scenario or cls.scenarios[0], seed
         self.option = settled_options(cls, self.kind, options)
         backbone = model if isinstance(model, Backbone) else AnyBackbone(model, self.option["batch_norm"])
+        if kinds := {one.kind for one in backbone.task_norms()} - {self.option["batch_norm"]}:
+            raise OptionError(
+                f"batch_norm={self.option['batch_norm']}, but the model's batch norms are {kinds.pop()}; "
+                "give both the same, or a model with torch's own batch norms"
+            )
         self.stream: Scenario | None = None
         self.labels: Labels | None = None
         self.task: Task | None = None  # the one being learned
@@ -191,7 +196,8 @@ class MethodStrategy(_OwnNames, SupervisedTemplate):
             raise OptionError(
                 f"the scenario lies on {there}, the strategy on {here}; make both for one: cm.Scenario(..., device='{here}')"
             )
-        if origin is not None and origin[0].kind == self.kind and len(origin[1].support_y) == wanted:
+        asked = (self.kind, self.option.get("stratified", True), wanted)
+        if origin is not None and (origin[0].kind, origin[0].stratified, len(origin[1].support_y)) == asked:
             if self.seed is not None and self.seed != origin[0].seed:
                 raise OptionError(f"seed={self.seed}, but the scenario has seed {origin[0].seed}; give it to cm.Scenario alone")
             self.stream = origin[0]
@@ -200,9 +206,8 @@ class MethodStrategy(_OwnNames, SupervisedTemplate):
             return
         source = getattr(self.experience, "origin_stream", None)
         n_tasks = len(source) if source is not None and hasattr(source, "__len__") else 1
-        self.stream = ExperienceStream(
-            self.kind, n_tasks, self.seed or 0, wanted, self.option.get("stratified", True), self.device
-        )
+        seed = self.seed if self.seed is not None else origin[0].seed if origin else 0
+        self.stream = ExperienceStream(self.kind, n_tasks, seed, wanted, self.option.get("stratified", True), self.device)
         self.labels = self.stream.labels
 
     def _begin_method(self) -> None:

@@ -174,7 +174,8 @@ def _join(name: str, cls: type[Method]) -> None:
         raise OptionError(f"'{name}' cannot be the name of a method; allowed: small letters, digits and _, as in my_method")
     other = METHODS.get(name)
     if other is not None and (not other.own or len({"__main__", cls.__module__, other.__module__}) == 3):
-        raise OptionError(f"there is a method '{name}' already, in {other.__module__}; choose another name")
+        where = getattr(sys.modules.get(other.__module__), "__file__", None) if other.own else None
+        raise OptionError(f"there is a method '{name}' already, in {where or other.__module__}; choose another name")
     for one in cls.scenarios:
         check_name("scenario", one, formulas.BOTH)
     cls.title = vars(cls).get("title") or name

@@ -12,6 +12,7 @@ import importlib.util
 import os
 import sys
 import traceback
+import zlib
 from contextlib import redirect_stdout
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -71,7 +72,7 @@ def load_file(path: Path) -> list[str]:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise OptionError(f"cannot read the method {path}: {getattr(error, 'strerror', None) or 'it is no text'}") from None
-    module = f"{FOLDER}.{path.stem}"
+    module = f"{FOLDER}.{path.stem}_{zlib.crc32(where.encode()):08x}"  # two files may have one name
     if _texts.get(where) != text or not _names(module):
         for name in _names(module):  # an older text of the same file
             del METHODS[name]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -11,7 +11,8 @@ from torch import Tensor
 from cmlib.errors import OptionError, setting
 from cmlib.memory import KINDS, ExemplarMemory
 from cmlib.methods.base import Method, Option, parts_by_task
-from cmlib.scenario import Task
+from cmlib.nets import Backbone
+from cmlib.scenario import Scenario, Task
 
 IMAGES = {"exemplars": "I * X", "labels": "X"}  # what a memory of exemplars keeps, as `kept_exemplars` gives it
 PAPER_MEMORY = "I x M x N"
@@ -72,3 +73,23 @@ def kept_exemplars(memory: ExemplarMemory) -> dict[str, list[Tensor]]:
 def make_task_memory(method: Method) -> ExemplarMemory:
     """A memory of `memory_size` exemplars for every task."""
     return make_memory({**method.option, "memory_kind": "per_task"}, method.scenario.task_sizes)
+
+
+class Rehearsal(Method):
+    """A method with one exemplar memory for all tasks, mixed into its batches."""
+
+    def __init__(self, options: Mapping[str, Any], scenario: Scenario, backbone: Backbone | None = None) -> None:
+        super().__init__(options, scenario, backbone)
+        self.memory = make_memory(self.option, scenario.task_sizes)
+
+    def batches(self, task: Task, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Batches that mix the current task with the memory."""
+        return rehearsal_batches(self, self.memory, task, epoch)
+
+    def end_task(self, task: Task) -> None:
+        """Store exemplars of the task just learned."""
+        self.memory.add_task(task.x, task.y, self.seed, task.index)
+
+    def retained(self) -> dict[str, list[Tensor]]:
+        """The exemplars and their labels."""
+        return super().retained() | kept_exemplars(self.memory)

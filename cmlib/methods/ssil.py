@@ -11,21 +11,18 @@ CIL only. Keeps the exemplars. Source: Ahn et al. (2021), "SS-IL: separated soft
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from cmlib.methods.base import NORM_OPTIONS, Method, Option, register
-from cmlib.methods.rehearsal import IMAGES, MEMORY_OPTIONS, PAPER_MEMORY, kept_exemplars, make_memory, rehearsal_batches
-from cmlib.nets import Backbone
-from cmlib.scenario import Scenario, Task
+from cmlib.methods.base import NORM_OPTIONS, Option, register
+from cmlib.methods.rehearsal import IMAGES, MEMORY_OPTIONS, PAPER_MEMORY, Rehearsal
+from cmlib.scenario import Task
 
 
 @register("ssil")
-class SeparatedSoftmax(Method):
+class SeparatedSoftmax(Rehearsal):
     """Rehearsal with separated softmax and distillation task by task."""
 
     title = "SS-IL"
@@ -40,19 +37,11 @@ class SeparatedSoftmax(Method):
     }
     defaults = {"cil": {"batch_split": "double"}}
 
-    def __init__(self, options: Mapping[str, Any], scenario: Scenario, backbone: Backbone | None = None) -> None:
-        super().__init__(options, scenario, backbone)
-        self.memory = make_memory(self.option, scenario.task_sizes)
-
     def begin_task(self, task: Task) -> None:
         """Keep a copy of the network, the teacher, and add the new head."""
         if task.index:
             self.take_snapshot()
         super().begin_task(task)
-
-    def batches(self, task: Task, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Batches that mix the current task with the memory."""
-        return rehearsal_batches(self, self.memory, task, epoch)
 
     def loss(self, x: Tensor, y: Tensor, task: Task) -> Tensor:
         """Separated softmax plus, from the second task on, distillation task by task. -> scalar"""
@@ -74,14 +63,6 @@ class SeparatedSoftmax(Method):
         with torch.no_grad():
             hidden = self.past["trunk"](self.past["backbone"](x))
             return torch.cat([head(hidden) for head in self.past["heads"].children()], dim=1)
-
-    def end_task(self, task: Task) -> None:
-        """Store exemplars of the task just learned."""
-        self.memory.add_task(task.x, task.y, self.seed, task.index)
-
-    def retained(self) -> dict[str, list[Tensor]]:
-        """The exemplars and their labels."""
-        return super().retained() | kept_exemplars(self.memory)
 
 
 def separated_cross_entropy(logits: Tensor, y: Tensor, first_new: int) -> Tensor:

@@ -74,7 +74,7 @@ def epoch_parts(experiment: Experiment, rows: Sequence[int], task: int) -> dict[
         parts["past model"] = Passes(forward=images + replayed)
     if method == "cm":
         parts["support set"] = Passes(steps * o["support_size"])
-    if method == "cm" and task:
+    if method == "cm" and task and o["lam"]:  # a drift of weight 0 is not computed
         shared = o["batch_norm"] == "shared"
         passes = (images + replayed) * (1 if shared else task)  # a pass for each norm
         parts["past model"] = Passes(forward=passes)

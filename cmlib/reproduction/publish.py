@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cmlib.errors import StoreError
 from cmlib.experiment import Experiment
-from cmlib.store import Store, write_atomically, write_checksums
+from cmlib.store import CHECKSUMS, Store, checksums, read_checksums, write_atomically, write_checksums
 
 
 def publish(source: Path, target: Path, replace: bool = False) -> tuple[list[Path], list[Path]]:
@@ -22,6 +22,7 @@ def publish(source: Path, target: Path, replace: bool = False) -> tuple[list[Pat
         raise StoreError(f"{source} holds no result files")
     store = Store(target)
     places = [place_of(path, store) for path in files]  # all are checked before any is copied
+    _check_published(target, places)
     kept = [place for path, place in zip(files, places, strict=True) if _stays(path, place, store, replace)]
     for path, place in zip(files, places, strict=True):
         if place not in kept:
@@ -30,6 +31,17 @@ def publish(source: Path, target: Path, replace: bool = False) -> tuple[list[Pat
             write_atomically(place.with_name(snapshots.name), snapshots.read_bytes())
     write_checksums(target)
     return [place for place in places if place not in kept], kept
+
+
+def _check_published(target: Path, places: list[Path]) -> None:
+    """StoreError for a file that is no more the published one: new checksums would hide that. places: those written anew."""
+    if not (target / CHECKSUMS).is_file():
+        return
+    kept, anew = read_checksums(target), {place.relative_to(target).as_posix() for place in places}
+    for name, digest in checksums(target).items():
+        if name not in anew and kept.get(name) != digest:
+            how = "was changed after it was published" if name in kept else "was not put there by `cmlib publish`"
+            raise StoreError(f"{target / name} {how}; put it right, or remove it, first")
 
 
 def lines(written: list[Path], kept: list[Path]) -> list[str]:

@@ -13,6 +13,7 @@ import statistics
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from cmlib.experiment import ENGINES, Experiment, key
 from cmlib.methods import METHODS
@@ -94,7 +95,10 @@ class Setting:
 
 
 def settings(profile: str, stores: Iterable[Store]) -> list[Setting]:
-    """Every setting with runs of its own beside default runs of the same seeds: those of the errata first, then the others."""
+    """Every setting with runs of its own beside default runs of the same seeds: those of the errata first, then the others.
+
+    Two that are one by another name, as lambda 1 and a drift of weight one are, count once.
+    """
     shelves = read(stores)
     found: dict[tuple[str, ...], tuple[Effect, list[int]]] = {}
     for number, effects in errata.measure(profile, shelves).items():
@@ -103,7 +107,15 @@ def settings(profile: str, stores: Iterable[Store]) -> list[Setting]:
                 found.setdefault(_of(one), (one, []))[1].append(number)
     for one in _others(profile, shelves):
         found.setdefault(_of(one), (one, []))
-    return [Setting(profile, one, points) for one, points in found.values()]
+    apart: dict[tuple[Any, ...], tuple[Effect, list[int]]] = {}
+    for name, (one, points) in found.items():
+        apart.setdefault((*name[:3], _twin(one) or name), (one, []))[1].extend(points)
+    return [Setting(profile, one, points) for one, points in apart.values()]
+
+
+def _twin(one: Effect) -> tuple[Any, ...]:
+    """What two names of one setting have in common: the same differences, seed by seed; nothing where nothing changes."""
+    return (*one.seeds, *map(tuple, one.values.values())) if any(map(any, one.values.values())) else ()
 
 
 def _of(one: Effect) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from joblib import Parallel, delayed
+from joblib import Parallel, cpu_count, delayed
 
 from cmlib.engine import run
 from cmlib.experiment import ENGINES, Experiment
@@ -28,7 +28,7 @@ def digits_rows(store: Store, seeds: Sequence[int], profile: str = "digits") -> 
     cells = paper.cells()
     wanted = [Experiment("digits", scenario, method, seed, profile) for method, scenario in cells for seed in seeds]
     store.check_writable()
-    jobs = min(len(wanted), os.cpu_count() or 1)  # digits take one core a run
+    jobs = min(len(wanted), cpu_count())  # digits take one core a run
     runs = Parallel(jobs)(delayed(_run)(one, store, os.getpid()) for one in wanted)
     rows = []
     for i, (method, scenario) in enumerate(cells):

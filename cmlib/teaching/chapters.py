@@ -199,7 +199,9 @@ def execute(
             raise OptionError(f"chapters need the package {package}: pip install {package}")
     values = {path: typed_parameters(path, given or {}) for path in paths}
     target = _fresh_folder(Path(out), paths)
-    jobs = min(jobs or os.cpu_count() or 1, len(paths))  # a chapter takes one core
+    from joblib import cpu_count
+
+    jobs = min(jobs or cpu_count(), len(paths))  # a chapter takes one core
     report = Report(target, paths, given or {}, jobs)
     with handling({signal.SIGTERM: signal.default_int_handler}):
         try:

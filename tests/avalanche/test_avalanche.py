@@ -23,6 +23,7 @@ from cmlib.errors import CmlibError, OptionError
 from cmlib.experiment import Experiment, fresh
 from cmlib.methods import METHODS
 from cmlib.methods.cope import moved_prototypes, pseudo_prototypical_loss
+from cmlib.nets import make_backbone
 from cmlib.scenario import Scenario
 
 pytestmark = [
@@ -278,6 +279,7 @@ def test_seeds_and_a_loss_that_is_not_finite(av: Any, few_digits: Any) -> None:
         ("er", "cil", {"memory_kind": "per_task", "memory_size": 20}),
         ("naive", "til", {"batch_norm": "private"}),
         ("cope", "cil", {"prototype_init": "first_batch"}),
+        ("cope", "cil", {"prototype_init": "random"}),
         ("cope", "cil", {"epochs": 2}),
     ],
 )
@@ -643,6 +645,19 @@ def test_a_seed_beside_a_scenarios_is_refused(av: Any, digits: Any) -> None:
     made = av.CentroidsMatching(model=network(), **options)
     made.train(bench.train_stream[0])
     assert made.method.seed == 3
+    for other in ({"support_size": 6}, {"stratified": False}):  # a support set of its own, but the scenario's seed
+        made = av.CentroidsMatching(model=network(), **options | other)
+        made.train(bench.train_stream[0])
+        assert made.method.seed == 3 and type(made.stream).__name__ == "ExperienceStream"
+
+
+def test_batch_norms_of_a_backbone_are_those_of_the_option(av: Any) -> None:
+    backbone = make_backbone(1, "shared", 0, "convnet")
+    with pytest.raises(OptionError, match="batch_norm=private, but the model's batch norms are shared; give both the same"):
+        av.CentroidsMatching(model=backbone, scenario="til", evaluator=None)
+    assert (
+        av.CentroidsMatching(model=backbone, scenario="til", batch_norm="shared", evaluator=None).option["batch_norm"] == "shared"
+    )
 
 
 def test_a_stream_may_have_no_length(av: Any, pictures: tuple[Pictures, Pictures]) -> None:

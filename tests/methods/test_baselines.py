@@ -10,6 +10,7 @@ import math
 
 import numpy as np
 import pytest
+import small
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -24,7 +25,7 @@ from cmlib.memory import StreamMemory
 from cmlib.methods import METHODS, gem
 from cmlib.methods.cope import moved_prototypes, pseudo_prototypical_loss
 from cmlib.methods.ssil import separated_cross_entropy, task_distillation
-from cmlib.nets import Backbone, ResNet20, TaskBatchNorm2d
+from cmlib.nets import ResNet20, TaskBatchNorm2d
 from cmlib.randomness import seeded
 
 PAIRS = [(name, scenario) for name, cls in METHODS.items() for scenario in cls.scenarios]
@@ -37,16 +38,8 @@ def digits():
     return datasets.load("digits")
 
 
-class Tiny(Backbone):
-    """One convolution (50 parameters), batch norm (10), ReLU, mean: 5 features."""
-
-    out_features = 5
-
-    def __init__(self, kind="shared", seed=0):
-        super().__init__()
-        with seeded(seed, 0, "tiny"):
-            self.conv = nn.Conv2d(1, 5, 3, padding=1)
-        self.norm = TaskBatchNorm2d(5, kind)
+class Tiny(small.Tiny):
+    """With a ReLU, which is easily done by hand."""
 
     def forward(self, x):
         return F.relu(self.norm(self.conv(x))).mean((2, 3))

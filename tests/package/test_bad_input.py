@@ -153,6 +153,10 @@ TABLE: list[tuple[list[str], list[str]]] = [
     (["run", "--set", "train_per_class=9999"], ["train_per_class=9999", "images"]),
     (["run", "--set", "eval_split=train"], ["train", "test, val"]),
     (["run", "--scenario", "cil", "--set", "batch_norm=private"], ["only scenario til"]),
+    (
+        ["run", "--method", "er", "--set", "batch_norm=private", "--set", "batch_norm_batches=by_task"],
+        ["is for a norm that all tasks share", "batch_norm=private"],
+    ),
     (["run", "--set", "seed=3"], ["--seed"]),
     (["run", "--seed", "-1"], ["seed=-1"]),
     (["run", "--seed", "one"], ["seed=one", "a whole number"]),

@@ -14,7 +14,7 @@ import torch
 from tiny import tiny_nets
 
 import cmlib as cm
-from cmlib import datasets, engine, loop, metrics
+from cmlib import datasets, engine, loop, machine, metrics
 from cmlib import store as stores
 from cmlib.checkpoint import Checkpoint
 from cmlib.methods.base import METHODS, Option
@@ -177,6 +177,17 @@ def test_a_loss_that_is_not_finite_stops_and_marks_the_run(digits, tmp_path):
     assert run.summary()["accuracy"] is None and run.R == [[None] * 5] * 5
     (path,) = tmp_path.rglob("*.json")
     assert Store(tmp_path).read(path).status == run.status
+
+
+def test_a_named_profile_stays_with_another_data_set():
+    assert cm.Experiment("cifar10", profile="mini").but(dataset="cifar100").profile == "mini"
+    assert cm.Experiment("digits").but(dataset="cifar10").profile == "paper"
+
+
+def test_no_threads_means_one(digits, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "0")
+    with machine.threads_for(digits) as count:
+        assert count == 1
 
 
 def test_a_write_that_fails_leaves_nothing(tmp_path, monkeypatch):

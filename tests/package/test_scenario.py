@@ -177,6 +177,13 @@ def test_impossible_requests_say_what_is_allowed():
         Scenario(data, n_tasks=2, train_per_class=21)
 
 
+@pytest.mark.parametrize("numbers", [{"train_per_class": 0}, {"n_tasks": "5"}, {"seed": -1}, {"support_size": 2.5}])
+def test_numbers_of_a_scenario_are_whole_and_large_enough(numbers):
+    ((name, value),) = numbers.items()
+    with pytest.raises(OptionError, match=f"{name}={value} is impossible; allowed: a whole number of at least"):
+        Scenario(numbered(), **{"n_tasks": 2, **numbers})
+
+
 def test_memory_is_balanced_and_shrinks():
     memory = ExemplarMemory(10)
     x = torch.arange(80, dtype=torch.uint8).view(80, 1, 1, 1)

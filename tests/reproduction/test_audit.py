@@ -220,8 +220,21 @@ def test_publishing_writes_the_checksums(tmp_path):
     assert lines == [f"{hashlib.sha256((STORE / NAIVE).read_bytes()).hexdigest()}  {NAIVE}"]
     assert not [*audit.checksum_problems(tmp_path / "results")]
     (tmp_path / "results" / "SHA256SUMS").write_text("nonsense")
-    with pytest.raises(cm.StoreError, match="SHA256SUMS cannot be read; `cmlib publish` writes it anew"):
+    with pytest.raises(cm.StoreError, match="SHA256SUMS cannot be read; take the published one again, or remove it"):
         [*audit.checksum_problems(tmp_path / "results")]
+
+
+def test_publishing_another_run_does_not_hide_a_change(tmp_path):
+    results = tmp_path / "results"
+    publish.publish(STORE / NAIVE, results)
+    (results / NAIVE).write_text((STORE / NAIVE).read_text().replace('"threads": 1', '"threads": 2'))
+    other = next(path for path in sorted((STORE / "digits" / "digits-til" / "naive").glob("seed*.json")))
+    with pytest.raises(cm.StoreError, match="was changed after it was published; put it right"):
+        publish.publish(other, results)
+    assert [*audit.checksum_problems(results)] and len([*results.rglob("seed*.json")]) == 1
+    publish.publish(STORE / NAIVE, results, replace=True)  # the published one again
+    publish.publish(other, results)
+    assert not [*audit.checksum_problems(results)] and len([*results.rglob("seed*.json")]) == 2
 
 
 # -- result files ---------------------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ DATA = cm.datasets.load("digits")
 VARIANTS = [
     *(("cm", "cil", {"batch_split": split}) for split in ("half", "equal_steps", "double")),
     *(("cm", "til", {"batch_norm": norm}) for norm in ("shared", "stats")),
+    *(("cm", scenario, {"lam": 0.0}) for scenario in ("til", "cil")),
     *(("er", "til", {"batch_norm": "private", "batch_split": split}) for split in ("tasks", "equal_steps")),
     ("gem", "til", {"memory_size": 200, "exemplars": "first"}),
     ("emr", "til", {"memory_size": 6}),

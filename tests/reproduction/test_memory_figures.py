@@ -228,6 +228,6 @@ def test_names_are_moved_apart_in_their_order():
         placed = memory.spread_out(heights, 0.1)
         order = sorted(range(7), key=lambda k: heights[k])
         assert all(placed[b] - placed[a] >= 0.1 - 1e-9 for a, b in itertools.pairwise(order))
-    assert memory.spread_out([0.1, 0.5, 0.9], 0.1) == [0.1, 0.5, 0.9], "nothing moves without need"
+    assert memory.spread_out([0.1, 0.5, 0.9], 0.1) == pytest.approx([0.1, 0.5, 0.9]), "nothing moves without need"
     assert memory.spread_out([0.5, 0.5], 0.2) == pytest.approx([0.4, 0.6])
     assert memory.spread_out([], 0.1) == []

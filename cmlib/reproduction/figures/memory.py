@@ -12,6 +12,8 @@ import statistics
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from cmlib import footprint
 from cmlib.experiment import Experiment
 from cmlib.footprint import Setting
@@ -173,23 +175,12 @@ def name_lines(ax: Axes, ends: Sequence[tuple[float, float, str]], gap: float = 
 
 def spread_out(heights: Sequence[float], gap: float) -> list[float]:
     """The same heights moved so that no two are closer than `gap`, as little as that takes; their order stays."""
-    order = sorted(range(len(heights)), key=lambda k: heights[k])
-    groups = [([k], heights[k]) for k in order]  # members, middle
-    k = 0
-    while k + 1 < len(groups):
-        (low, a), (high, b) = groups[k], groups[k + 1]
-        if b - a >= gap * (len(low) + len(high)) / 2:
-            k += 1
-            continue
-        members = low + high
-        middle = statistics.fmean(heights[one] for one in members)
-        groups[k : k + 2] = [(members, middle)]
-        k = max(0, k - 1)
-    placed = [0.0] * len(heights)
-    for members, middle in groups:
-        for place, one in enumerate(members):
-            placed[one] = middle + gap * (place - (len(members) - 1) / 2)
-    return placed
+    from sklearn.isotonic import isotonic_regression
+
+    order, apart = np.argsort(heights, kind="stable"), gap * np.arange(len(heights))
+    placed = np.empty(len(heights))
+    placed[order] = isotonic_regression(np.asarray(heights)[order] - apart) + apart if len(heights) else []
+    return placed.tolist()
 
 
 def _alt_2a(rows: Sequence[Row], title: str) -> str:
