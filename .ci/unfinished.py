@@ -3,7 +3,8 @@
     unfinished.py keep STORE DATA_ROOT        the store's checkpoints -> .ci/unfinished; what has ended is removed there
     unfinished.py restore STORE DATA_ROOT     and back into the store, where it has neither the run nor a checkpoint of it
 
-A checkpoint holds exemplars, and images are not committed: here their positions in the training set stand in their place.
+A checkpoint holds exemplars, and images are not committed: here their positions in the training set stand in their place. One
+from the end of a task is smaller still: what the next task makes anew, momentum and the past model, is left out.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from cmlib.store import committed, write_atomically
 
 KEPT = Path(__file__).resolve().parent / "unfinished"
 POSITIONS = "positions of "  # before the name of a tensor of images
+PAST, DROPPED = "past.", "made anew"  # names of the past model's tensors; where those left out are listed
 
 
 def is_images(value: Any) -> bool:
@@ -43,23 +45,35 @@ def without_images(method: dict[str, Any], data: ImageData) -> dict[str, Any]:
     return kept
 
 
-def with_images(method: dict[str, Any], data: ImageData) -> dict[str, Any]:
-    """The state as it was."""
-    return {
+def smaller(state: dict[str, Any], data: ImageData) -> dict[str, Any]:
+    """A checkpoint's content without images and, where the last task has had all its epochs, without what the next one makes."""
+    method, first, last = without_images(state["method"], data), *(len(state["position"]["seconds"][i]) for i in (0, -1))
+    state = {**state, "method": method}
+    if len(state["position"]["seconds"]) > 1 and last == first:  # each task has as many
+        state[DROPPED] = [name for name in method if name.startswith(PAST)]
+        state["method"] = {name: value for name, value in method.items() if name not in state[DROPPED]}
+        state["optimizer"] = {**state["optimizer"], "state": {}}
+    return state
+
+
+def whole(state: dict[str, Any], data: ImageData) -> dict[str, Any]:
+    """The content as it was, or as good: the past model, which nothing looks at any more, is the network as it is now."""
+    method = {
         name.removeprefix(POSITIONS): data.x_train[value] if name.startswith(POSITIONS) else value
-        for name, value in method.items()
+        for name, value in state["method"].items()
     }
+    method |= {name: method[name.removeprefix(PAST)] for name in state.pop(DROPPED, [])}
+    return {**state, "method": method}
 
 
 def rewritten(source: Path, place: Path, data_root: str, change: Any) -> bytes:
-    """A checkpoint's bytes with its method's state changed. The folder above the method's names data set and scenario."""
+    """A checkpoint's bytes with its content changed. The folder above the method's names data set and scenario."""
     state = unsealed(source.read_bytes(), torch.device("cpu"))
-    data = datasets.load(place.parts[-3].rpartition("-")[0], data_root)
-    return sealed({**state, "method": change(state["method"], data)})
+    return sealed(change(state, datasets.load(place.parts[-3].rpartition("-")[0], data_root)))
 
 
 def keep(store: Path, data_root: str, kept: Path = KEPT) -> list[str]:
-    """Copy the store's checkpoints without images, and remove those of runs that have ended; says what was done."""
+    """Copy the store's checkpoints, made smaller, and remove those of runs that have ended; says what was done."""
     said = []
     for path in sorted(kept.rglob("seed*.pt")):
         run = path.relative_to(kept).with_suffix(".json")
@@ -68,7 +82,7 @@ def keep(store: Path, data_root: str, kept: Path = KEPT) -> list[str]:
             said.append(f"removed {path.relative_to(kept)}")
     for path in sorted(store.rglob("seed*.ckpt")):
         place = path.relative_to(store).with_suffix(".pt")
-        write_atomically(kept / place, rewritten(path, place, data_root, without_images))
+        write_atomically(kept / place, rewritten(path, place, data_root, smaller))
         said.append(f"kept {place}")
     return said
 
@@ -79,7 +93,7 @@ def restore(store: Path, data_root: str, kept: Path = KEPT) -> list[str]:
     for path in sorted(kept.rglob("seed*.pt")):
         place = path.relative_to(kept)
         if not any((store / place.with_suffix(suffix)).exists() for suffix in (".ckpt", ".json")):
-            write_atomically(store / place.with_suffix(".ckpt"), rewritten(path, place, data_root, with_images))
+            write_atomically(store / place.with_suffix(".ckpt"), rewritten(path, place, data_root, whole))
             said.append(f"restored {place}")
     return said
 
