@@ -151,11 +151,11 @@ def refuse(experiment: Experiment) -> None:
         "memory_kind=per_task": options.get("memory_kind") == "per_task",
         "batch_split=equal_steps": options.get("batch_split") == "equal_steps",
         "batch_split=tasks in scenario cil": options.get("batch_split") == "tasks" and experiment.scenario == "cil",
-        f"prototype_init={options.get('prototype_init')}, its prototypes always begin at random": "prototype_init" in given,
         "batch_split=each": options.get("batch_split") == "each",
         "batch_norm_batches=by_task": options.get("batch_norm_batches") == "by_task",
         "prototype_update=first_task": options.get("prototype_update") == "first_task",
         "stream=first_batch": options.get("stream") == "first_batch",
+        f"prototype_init={options.get('prototype_init')}, its prototypes always begin at random": "prototype_init" in given,
         f"epochs={options['epochs']}": method == "cope" and options["epochs"] != 1,
         f"batch_norm={options['batch_norm']}": options["batch_norm"] != "shared",
     }
