@@ -28,9 +28,10 @@ from cmlib.methods.base import sizes_in
 from cmlib.methods.cm import CentroidsMatching
 from cmlib.randomness import seeded
 from cmlib.reproduction import costs
+from cmlib.reproduction.publish import checksum_problems
 from cmlib.runfile import STOPPED
 from cmlib.scenario import Scenario
-from cmlib.store import CHECKSUMS, FINISHED, Run, Store, checksums, read_checksums
+from cmlib.store import FINISHED, Run, Store
 
 
 @dataclass
@@ -233,20 +234,6 @@ def check_store(folder: Path, found: Audit) -> dict[str, Run]:
         odd = [(name, facts) for facts, names in facts_of.items() if facts != usual for name in names]
         found.problems += [(name, f"its data {facts} differ from those of the other runs, {usual}") for name, facts in odd]
     return runs
-
-
-def checksum_problems(folder: Path) -> Iterator[tuple[str, str]]:
-    """Files that are not those their checksums were taken of; nothing for a store without checksums."""
-    if not (folder / CHECKSUMS).is_file():
-        return
-    kept, now = read_checksums(folder), checksums(folder)
-    for name in sorted(kept.keys() | now.keys()):
-        if name not in now:
-            yield name, f"is in {CHECKSUMS}, but not there"
-        elif name not in kept:
-            yield name, f"is not in {CHECKSUMS}: put runs there with `cmlib publish`"
-        elif kept[name] != now[name]:
-            yield name, f"was changed after it was published: its checksum is not that of {CHECKSUMS}"
 
 
 def read_run(path: Path, name: str, found: Audit) -> Run | None:

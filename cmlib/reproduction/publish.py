@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from glob import escape
 from pathlib import Path
 
@@ -22,26 +23,37 @@ def publish(source: Path, target: Path, replace: bool = False) -> tuple[list[Pat
         raise StoreError(f"{source} holds no result files")
     store = Store(target)
     places = [place_of(path, store) for path in files]  # all are checked before any is copied
-    _check_published(target, places)
     kept = [place for path, place in zip(files, places, strict=True) if _stays(path, place, store, replace)]
+    written = [place for place in places if place not in kept]
+    _check_published(store.folder, written)
     for path, place in zip(files, places, strict=True):
         if place not in kept:
             write_atomically(place, path.read_bytes())
         for snapshots in path.parent.glob(f"{escape(path.stem)}.*.npz"):
             write_atomically(place.with_name(snapshots.name), snapshots.read_bytes())
     write_checksums(target)
-    return [place for place in places if place not in kept], kept
+    return written, kept
 
 
-def _check_published(target: Path, places: list[Path]) -> None:
-    """StoreError for a file that is no more the published one: new checksums would hide that. places: those written anew."""
-    if not (target / CHECKSUMS).is_file():
+def _check_published(target: Path, written: list[Path]) -> None:
+    """StoreError for a file that is no more the published one: new checksums would hide that. written: places written anew."""
+    for name, what in checksum_problems(target):
+        if (target / name).is_file() and target / name not in written:
+            raise StoreError(f"{target / name} {what.partition(':')[0]}; put it right, or remove it, first")
+
+
+def checksum_problems(folder: Path) -> Iterator[tuple[str, str]]:
+    """Files that are not those their checksums were taken of; nothing for a store without checksums."""
+    if not (folder / CHECKSUMS).is_file():
         return
-    kept, anew = read_checksums(target), {place.relative_to(target).as_posix() for place in places}
-    for name, digest in checksums(target).items():
-        if name not in anew and kept.get(name) != digest:
-            how = "was changed after it was published" if name in kept else "was not put there by `cmlib publish`"
-            raise StoreError(f"{target / name} {how}; put it right, or remove it, first")
+    kept, now = read_checksums(folder), checksums(folder)
+    for name in sorted(kept.keys() | now.keys()):
+        if name not in now:
+            yield name, f"is in {CHECKSUMS}, but not there"
+        elif name not in kept:
+            yield name, f"is not in {CHECKSUMS}: put runs there with `cmlib publish`"
+        elif kept[name] != now[name]:
+            yield name, f"was changed after it was published: its checksum is not that of {CHECKSUMS}"
 
 
 def lines(written: list[Path], kept: list[Path]) -> list[str]:

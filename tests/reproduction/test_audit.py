@@ -233,6 +233,12 @@ def test_publishing_another_run_does_not_hide_a_change(tmp_path):
         publish.publish(other, results)
     assert [*audit.checksum_problems(results)] and len([*results.rglob("seed*.json")]) == 1
     publish.publish(STORE / NAIVE, results, replace=True)  # the published one again
+    content = json.loads((STORE / NAIVE).read_text())
+    content["R"][0][0] = 0.0
+    (results / NAIVE).write_text(json.dumps(content))
+    with pytest.raises(cm.StoreError, match="was changed after it was published; put it right"):
+        publish.publish(STORE / NAIVE, results)  # another outcome stays, but not unseen
+    publish.publish(STORE / NAIVE, results, replace=True)
     publish.publish(other, results)
     assert not [*audit.checksum_problems(results)] and len([*results.rglob("seed*.json")]) == 2
 
