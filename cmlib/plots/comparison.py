@@ -7,16 +7,18 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from cmlib.errors import DataError, OptionError
 from cmlib.plots.style import GREY, GROUND, INK, METHOD_LOOKS, STRONG, WIDTH, Look, method_look, named_lines, small_panels, styled
 
 OURS, PAPER = STRONG, GREY
 SHADES = ("#56636f", "#c3cad1", "none")  # of a pair: settled, settled only if it were the one pair tested, open
+TEXT_ON = ("white", "#333333", INK)  # letters on each of them
 PAIR_WORDS = ("settled", "only if it were the one pair tested", "open")
 PARTS = {  # of an epoch's cost (`costs.epoch_parts`): the same colours in every figure, none of them a task's
     "current images": "#6b6b6b",
@@ -125,28 +127,35 @@ def pairwise(names: Sequence[str], gaps: ArrayLike, verdicts: Sequence[Sequence[
     if values.shape != (n, n) or len(verdicts) != n or any(len(row) != n for row in verdicts):
         raise DataError(f"pairwise needs {n} x {n} gaps and verdicts for {n} names, got {list(values.shape)}")
     with small_panels(1, 1, 0.46 * n, 1.3, title) as (fig, (ax,)):
-        for i in range(1, n):
-            for j in range(i):
-                _pair(ax, j, i, values[i, j], verdicts[i][j])
-        ax.set(xlim=(-0.5, n - 1.5), ylim=(n - 0.5, 0.5))
-        ax.set_xticks(range(n - 1), names[:-1], rotation=35, ha="right", rotation_mode="anchor")
-        ax.set_yticks(range(1, n), names[1:])
-        ax.tick_params(length=0)
-        ax.spines[:].set_visible(False)
+        known = np.array([[verdict is not None for verdict in row] for row in verdicts]) & np.isfinite(values)
+        shades = np.where(known, np.array(verdicts, dtype=np.float64), PAIR_WORDS.index("open"))
+        _pairs(ax, names, shades, np.vectorize(_gap)(np.where(known, values, np.nan)))
         marks = [Patch(facecolor=shade, edgecolor=INK, linewidth=0.8) for shade in SHADES]
         fig.legend(marks, PAIR_WORDS, loc="outside lower left", ncols=3, columnspacing=0.9, handletextpad=0.4)
     return fig
 
 
-def _pair(ax: Axes, x: int, y: int, gap: float, verdict: int | None) -> None:
-    from matplotlib.patches import Rectangle
+def _gap(points: float) -> str:
+    """A gap in a cell: three digits do not fit a phone."""
+    return f"{points:+.{1 if abs(points) < 9.95 else 0}f}" if np.isfinite(points) else "?"
 
-    known = verdict is not None and np.isfinite(gap)
-    shade = SHADES[verdict] if known and verdict is not None else "none"
-    ax.add_patch(Rectangle((x - 0.47, y - 0.46), 0.94, 0.92, facecolor=shade, edgecolor=INK, linewidth=0.8))
-    ink = {SHADES[0]: "white", SHADES[1]: "#333333"}.get(shade, INK)
-    shown = f"{gap:+.{1 if abs(gap) < 9.95 else 0}f}" if known else "?"  # three digits do not fit a phone
-    ax.text(x, y, shown, ha="center", va="center", fontsize=11, color=ink)
+
+def _pairs(ax: Axes, names: Sequence[str], shades: NDArray[np.float64], texts: NDArray[np.str_]) -> None:
+    """The cells below the diagonal: shades [M, M], positions in `SHADES`; texts [M, M]."""
+    import pandas
+    import seaborn
+
+    above = np.triu(np.ones_like(shades, dtype=bool))[1:, :-1]
+    cells = pandas.DataFrame(shades, names, names).iloc[1:, :-1]
+    seaborn.heatmap(
+        cells, mask=above, annot=texts[1:, :-1], fmt="", annot_kws={"size": 11}, linewidths=0.8,
+        cmap=ListedColormap(SHADES), vmin=0, vmax=len(SHADES) - 1, cbar=False, ax=ax,
+    )  # fmt: skip
+    ax.collections[0].set_edgecolor(["none" if hidden else INK for hidden in above.flat])
+    for text, shade in zip(ax.texts, cells.to_numpy()[~above], strict=True):  # row by row, both
+        text.set_color(TEXT_ON[int(shade)])
+    ax.set_xticks(ax.get_xticks(), names[:-1], rotation=35, ha="right", rotation_mode="anchor")
+    ax.tick_params(length=0)
 
 
 # -- what is predicted, what is measured ----------------------------------------------------------------------------------

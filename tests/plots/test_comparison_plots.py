@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 
 import cmlib as cm
@@ -72,7 +73,11 @@ def test_pairs_show_gaps_and_verdicts() -> None:
     fig = cm.plots.pairwise(["a", "b", "c"], gaps, [[None] * 3, [0, None, None], [2, None, None]], title="one settled")
     (ax,) = fig.axes
     assert [text.get_text() for text in ax.texts] == ["+5.0", "-1.0", "?"]
-    assert len(ax.patches) == 3 and ax.patches[0].get_facecolor()[:3] != ax.patches[1].get_facecolor()[:3]
+    fig.draw_without_rendering()
+    fills = [tuple(fill) for fill in ax.collections[0].get_facecolor()]  # rows b and c, columns a and b
+    assert fills == [to_rgba(comparison.SHADES[0]), to_rgba("none"), to_rgba("none"), to_rgba("none")]
+    edges = [edge[3] for edge in ax.collections[0].get_edgecolor()]
+    assert edges == [1, 0, 1, 1]  # nothing is drawn above the diagonal
     assert {"a", "b", "c", "one settled", *comparison.PAIR_WORDS} <= words(fig)
 
 
