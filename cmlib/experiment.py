@@ -86,8 +86,7 @@ class Experiment:
         cls = METHODS[method]
         if scenario not in cls.scenarios:
             raise OptionError(f"{method} does not work in scenario {scenario}; allowed: {', '.join(cls.scenarios)}")
-        profile = profile or usual_profile(where.name)
-        check_name("profile", profile, PROFILES)
+        profile = check_name("profile", usual_profile(where.name) if profile is None else profile, PROFILES)
         check_name("engine", engine, ENGINES)
         given = parse_options(cls, options)
         usual = profile_defaults(cls, profile, where.name, scenario)

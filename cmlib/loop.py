@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -43,17 +44,16 @@ def learn(
             position.steps.append(0)
         step = stepper(method, optimizer, task, graphs)
         for epoch in range(position.epoch, experiment.epochs):
-            if not train_epoch(method, optimizer, task, epoch, position, step):
-                position.status = f"{DIVERGED} (task {task.index + 1}, epoch {epoch + 1})"
-                return position
+            good = train_epoch(method, optimizer, task, epoch, position, step)
+            if not good or (each_epoch and not measure_epoch(method, tasks[: task.index + 1], position)):
+                return stopped(position, task, epoch + 1)
             position.epoch = epoch + 1
-            if each_epoch:
-                measure_epoch(method, tasks[: task.index + 1], position)
             checkpoint.save(method, optimizer, position)
             bar.update(1)
         method.eval()
         method.end_task(task)
-        measure(method, tasks[: task.index + 1], position)
+        if not measure(method, tasks[: task.index + 1], position):
+            return stopped(position, task, position.epoch)
         if after_task is not None:
             after_task(method, task)
         position.task, position.epoch, optimizer = task.index + 1, 0, None
@@ -75,31 +75,48 @@ def train_epoch(method: Method, optimizer: Any, task: Task, epoch: int, position
     return good
 
 
-def measure(method: Method, seen: list[Task], position: Position) -> None:
-    """Append a row to R, and in CIL one to R_task_known."""
-    if method.kind == "til":
-        position.R.append([task_accuracy(method, task, known=True) for task in seen])
-        return
-    position.R.append([task_accuracy(method, task, known=False) for task in seen])
-    position.R_task_known.append([task_accuracy(method, task, known=True) for task in seen])
+def stopped(position: Position, task: Task, epoch: int) -> Position:
+    """The position of a run whose loss or scores became infinite or no numbers in an epoch (from 1), of which nothing is kept."""
+    position.status = f"{DIVERGED} (task {task.index + 1}, epoch {epoch})"
+    before, now = position.each_epoch[: task.index], position.each_epoch[task.index :]
+    position.each_epoch = [*before, *(rows[: epoch - 1] for rows in now if epoch > 1)]
+    return position
 
 
-def measure_epoch(method: Method, seen: list[Task], position: Position) -> None:
-    """Append the accuracies on the tasks so far to those of the last task's epochs: in CIL with no task given."""
+def measure(method: Method, seen: list[Task], position: Position) -> bool:
+    """Append a row to R, and in CIL one to R_task_known; False, and nothing is appended, where scores are not finite."""
+    known = [task_accuracy(method, task, known=True) for task in seen]
+    free = [task_accuracy(method, task, known=False) for task in seen] if method.kind == "cil" else []
+    if not all(map(math.isfinite, [*known, *free])):
+        return False
+    position.R.append(free or known)
+    position.R_task_known += [known] if free else []
+    return True
+
+
+def measure_epoch(method: Method, seen: list[Task], position: Position) -> bool:
+    """Append the accuracies on the tasks so far to those of the last task's epochs, in CIL with no task given; as `measure`."""
     method.eval()
     method.before_measuring(seen[-1])
+    row = [task_accuracy(method, task, method.kind == "til") for task in seen]
+    if not all(map(math.isfinite, row)):
+        return False
     if len(position.each_epoch) < len(seen):
         position.each_epoch.append([])
-    position.each_epoch[-1].append([task_accuracy(method, task, method.kind == "til") for task in seen])
+    position.each_epoch[-1].append(row)
+    return True
 
 
 @torch.no_grad()
 def task_accuracy(method: Method, task: Task, known: bool) -> float:
-    """Accuracy on a task's evaluation images in percent, with the task given or not."""
+    """Accuracy on a task's evaluation images in percent, with the task given or not; NaN where an image has no best score."""
     method.eval()
     right = 0
     for start in range(0, len(task.test_y), EVAL_BATCH):
         x = method.scenario.prepare(task.test_x[start : start + EVAL_BATCH])
-        best = method.scores(x, task if known else None).argmax(1) + (task.classes.start if known else 0)
+        scores = method.scores(x, task if known else None)
+        if not torch.isfinite(scores.amax(1)).all():
+            return math.nan
+        best = scores.argmax(1) + (task.classes.start if known else 0)
         right += int((best == task.test_y[start : start + EVAL_BATCH]).sum())
     return 100 * right / len(task.test_y)

@@ -29,7 +29,7 @@ from cmlib.methods import METHODS, Method
 from cmlib.methods.base import split_batch
 from cmlib.randomness import seed_of
 from cmlib.scenario import Part, Scenario, Task
-from cmlib.store import DIVERGED, FINISHED
+from cmlib.store import FINISHED
 
 EVAL_BATCH = loop.EVAL_BATCH
 
@@ -273,10 +273,10 @@ def learn(experiment: Experiment, made: Any, checkpoint: Checkpoint, bar: Any, a
             position.seconds.append([])
             position.steps.append(0)
             if not _train_task(strategy, experience, progress, experiment):
-                position.status = f"{DIVERGED} (task {task.index + 1}, epoch {position.epoch + 1})"
-                return position
+                return loop.stopped(position, task, position.epoch + 1)
             made.eval()
-            loop.measure(made, made.scenario.tasks[: task.index + 1], position)
+            if not loop.measure(made, made.scenario.tasks[: task.index + 1], position):
+                return loop.stopped(position, task, position.epoch)
             if after_task is not None:
                 after_task(made, task)
             position.task, position.epoch = task.index + 1, 0

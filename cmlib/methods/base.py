@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from types import CodeType
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -66,7 +67,7 @@ class Option:
 
     def parse(self, name: str, value: object) -> Any:
         """Return the value in its type; raise OptionError saying what is allowed."""
-        if self.optional and (value is None or value == "none"):
+        if self.optional and is_none(value):
             return None
         if self.choices:
             return check_name(name, value, self.choices)
@@ -110,6 +111,11 @@ class Option:
         return words + (", or none" if self.optional else "") + (f"; {self.only} alone" if self.only else "")
 
 
+def is_none(value: object) -> bool:
+    """Whether a value says none, in Python or on the command line."""
+    return value is None or (isinstance(value, str) and value == "none")
+
+
 @dataclass(frozen=True)
 class Sizes(Option):
     """An option that holds whole numbers above 0, given as a sequence or as a text, kept as the text `4,3,3`."""
@@ -118,8 +124,9 @@ class Sizes(Option):
 
     def parse(self, name: str, value: object) -> str | None:
         """Return the text; raise OptionError for anything else."""
-        if value is None or value == "none":
+        if is_none(value):
             return None
+        value = value.tolist() if isinstance(value, np.ndarray | Tensor) else value
         parts = value.split(",") if isinstance(value, str) else value if isinstance(value, list | tuple) else [value]
         counts = [self._typed(part) for part in parts]
         if not counts or any(count is None or not 1 <= count <= LARGEST for count in counts):

@@ -265,6 +265,9 @@ def test_seeds_and_a_loss_that_is_not_finite(av: Any, few_digits: Any) -> None:
     assert run.status.startswith("stopped: the loss is not finite (task ")
     assert run.R[-1] == [None] * 5
     assert run.to_json()  # no NaN in it
+    one_step = smoke("naive", "til", batch_size=512, epochs=1, lr=1e30).but(engine="avalanche")
+    last = engine.run(one_step, few_digits, progress=False)  # whose only loss is a number, and whose scores then are none
+    assert last.gradient_steps == [1] and last.status == "stopped: the loss is not finite (task 1, epoch 1)"
     runs = [engine.run(smoke("naive", "til", seed=s).but(engine="avalanche"), few_digits, progress=False) for s in (1, 2)]
     assert runs[0].R != runs[1].R
 

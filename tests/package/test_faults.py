@@ -163,9 +163,10 @@ def at(phase: str, act: Callable[[], None]) -> None:
         end_task(self, task)
         point("end_task")
 
-    def measured(*arguments: Any) -> None:
-        measure(*arguments)
+    def measured(*arguments: Any) -> bool:
+        good = measure(*arguments)
         point("evaluation")
+        return good
 
     def removed(self: Any) -> None:
         point("before the checkpoint goes", 1)

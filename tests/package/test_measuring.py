@@ -1,5 +1,7 @@
 """What is measured, on which images, in which mode of the network; what begins anew with a task; what makes another run."""
 
+import math
+
 import pytest
 import torch
 from small import arrays, tiny_method
@@ -80,6 +82,16 @@ def test_accuracy_of_the_validation_images():
     rows = [data.x_train.flatten(1).tolist().index(image) for image in made.scenario.tasks[0].test_x.flatten(1).tolist()]
     assert len(set(rows)) == 4 and set(made.scenario.tasks[0].test_y.tolist()) == {0, 1}
     assert [row % 4 for row in rows] == made.scenario.tasks[0].test_y.tolist()
+
+
+@pytest.mark.parametrize(("worst", "fine"), [(math.nan, False), (math.inf, False), (-math.inf, True)])
+def test_an_image_without_a_best_score_spoils_the_row(worst, fine):
+    """A class may be ruled out by a score of minus infinity; where no best one is finite, nothing is measured."""
+    made, position = told("cil"), Position()
+    answer = made.scores
+    made.scores = lambda x, task=None: answer(x, task).index_fill(1, torch.tensor([1]), worst)
+    assert loop.measure(made, made.scenario.tasks, position) is fine
+    assert [len(position.R), len(position.R_task_known)] == [int(fine)] * 2
 
 
 def test_rows_of_the_two_matrices():

@@ -117,7 +117,7 @@ def test_each_sample_competes_in_its_own_task() -> None:
     assert open_to.tolist() == [[True] * 4 + [False] * 3] * 2 + [[False] * 4 + [True] * 3]
 
 
-@pytest.mark.parametrize("given", [(4, 3, 3), [4, 3, 3], "4,3,3", " 4, 3 ,3 "])
+@pytest.mark.parametrize("given", [(4, 3, 3), [4, 3, 3], "4,3,3", " 4, 3 ,3 ", np.array([4, 3, 3]), torch.tensor([4, 3, 3])])
 def test_sizes_are_kept_as_a_text(given: Any) -> None:
     made = cm.Experiment(task_sizes=given)
     assert made.task_sizes == "4,3,3" and made.n_tasks == 3 and made.variant == "task_sizes=4,3,3"
@@ -503,6 +503,17 @@ def test_the_reader_refuses_an_impossible_curve() -> None:
         changed = json.loads(json.dumps(run))
         change(changed["each_epoch"])
         assert any(words in what for what in runfile.read(json.dumps(changed))[1])
+
+
+@pytest.mark.parametrize("kind", ["til", "cil"])
+@pytest.mark.parametrize("each_epoch", [False, True])
+def test_a_run_whose_last_step_ruined_it_has_not_finished(kind: str, each_epoch: bool) -> None:
+    """Every loss was a number, and after the one step of the last epoch no score is: not an accuracy at chance."""
+    options = {"lr": 1e30, "epochs": 1, "batch_size": 512}
+    run = cm.run(small("naive", kind, **options), datasets.load(clouds()), each_epoch=each_epoch)
+    assert run.gradient_steps == [1] and run.status == f"{store.DIVERGED} (task 1, epoch 1)"
+    assert not np.isfinite(run.matrix).any() and run.each_epoch == []
+    assert runfile.read(run.to_json())[1] == []
 
 
 def test_a_run_that_stopped_keeps_its_curve() -> None:
