@@ -47,13 +47,15 @@ FIELDS = ("dataset", "scenario", "method", "seed", "profile", "engine")
 class Experiment:
     """One run to be made: data set, scenario, method, seed, and every option of the method.
 
-    profile: where unsaid options come from (`smoke`, `digits`, `mini`, `paper`; default `digits` for digits, else `paper`).
-    engine: `cmlib`, or `avalanche`: the same experiment through the Avalanche library. preset: options that belong together,
-    over the profile's: `default`; `text`, the paper's text to the letter; `july22` and `head`, two states of its released code.
-    method: a method's name, or a file that registers one (`methods.own`).
-    dataset: a data set's name, which wins over a folder of that name, or a folder of images or a file of feature vectors. As an
-    attribute it is the name that enters ids and files; `source` is what `datasets.load` takes, a full path, which enters none.
-    task_sizes: classes of each task as a tuple or a text, `(4, 3, 3)` or `"4,3,3"`, in place of n_tasks; kept as the text.
+    - dataset: a data set's name, which wins over a folder of that name, or a folder of images or a file of feature vectors. As an
+      attribute it is the name that enters ids and files; `source` is what `datasets.load` takes, a full path, which enters none.
+    - method: a method's name, or a file that registers one (`methods.own`).
+    - profile: where unsaid options come from (`smoke`, `digits`, `mini`, `paper`; default `digits` for digits, else `paper`).
+    - engine: `cmlib`, or `avalanche`: the same experiment through the Avalanche library.
+    - preset: options that belong together, over the profile's: `default`; `text`, the paper's text to the letter; `july22` and
+      `head`, two states of its released code.
+    - task_sizes: classes of each task as a sequence or a text, `(4, 3, 3)` or `"4,3,3"`, in place of n_tasks; kept as the text.
+
     Options are given by name and read as attributes: `Experiment(lam=0.5).lam`. OptionError for an unknown name, a wrong
     type or an impossible value.
     """

@@ -14,11 +14,25 @@ from matplotlib.patches import Patch
 from numpy.typing import ArrayLike, NDArray
 
 from cmlib.errors import DataError, OptionError
-from cmlib.plots.style import GREY, GROUND, INK, METHOD_LOOKS, STRONG, WIDTH, Look, method_look, named_lines, small_panels, styled
+from cmlib.plots.style import (
+    FIRM,
+    GREY,
+    GROUND,
+    INK,
+    METHOD_LOOKS,
+    STRONG,
+    WEAK,
+    WIDTH,
+    Look,
+    method_look,
+    named_lines,
+    small_panels,
+    styled,
+)
 
 OURS, PAPER = STRONG, GREY
-SHADES = ("#56636f", "#c3cad1", "none")  # of a pair: settled, settled only if it were the one pair tested, open
-TEXT_ON = ("white", "#333333", INK)  # letters on each of them
+SHADES = (FIRM, WEAK, "none")  # of a pair: settled, settled only if it were the one pair tested, open
+TEXT_ON = (GROUND, STRONG, INK)  # letters on each of them
 PAIR_WORDS = ("settled", "only if it were the one pair tested", "open")
 PARTS = {  # of an epoch's cost (`costs.epoch_parts`): the same colours in every figure, none of them a task's
     "current images": "#6b6b6b",

@@ -220,17 +220,18 @@ def cells_player(
     class_names: Sequence[str] | None = None,
     classes_per_task: int = 2,
     controls: Mapping[str, Any] | None = None,
+    place: str = Projection.place,
 ) -> player.Player:
     """Spaces that gain classes, each training in the plane of its last picture.
 
     A ring marks every image drawn in a cell that is not the one of its true nearest centroid; a dashed line leads from where a
-    centroid was one picture earlier.
+    centroid was one picture earlier. place: what a class's place is called.
     """
     pictures: dict[str, list[str]] = {}
     captions: dict[str, list[str]] = {}
     for name, moments in trainings.items():
         spaces = [figures.as_space(moment) for moment in moments]
-        view = geometry.project(spaces)
+        view = geometry.project(spaces, place=place)
         pictures[name], captions[name] = [], []
         for k, space in enumerate(spaces):
             wrong = misdrawn(space, view, k)
@@ -258,7 +259,7 @@ def _cells_said(space: Space, view: Projection, wrong: int) -> str:
     own = space.classes[geometry.nearest_centroid(space.points, space.centroids)] == space.labels
     title = f"{space.title[:1].upper()}{space.title[1:]}" or "Now"
     return (
-        f"{title}: {len(space.classes)} classes, {100 * own.mean():.0f} % of the images nearest to their own centroid. The "
+        f"{title}: {len(space.classes)} classes, {100 * own.mean():.0f} % of the images nearest to their own {view.place}. The "
         f"plane draws {wrong} of {len(own)} images (ringed) in a wrong cell; it holds {view.explained:.0f} % of the last "
         "picture's variance."
     )

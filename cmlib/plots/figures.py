@@ -129,15 +129,16 @@ def embedding_space(
     title: str = "",
     columns: int = 2,
     view: Projection | None = None,
+    place: str = Projection.place,
 ) -> Figure:
     """Small multiples of an embedding space: points, centroids, Voronoi cells, all in the PCA basis of the last frame.
 
     A frame is a `Space` or a tuple ``(points [n, E], labels [n], centroids [K, E][, classes [K]][, title])``. What the
     picture cannot show (variance left out, cells that are wrong) is in ``fig.cm_caption``, which `show` prints.
-    `view`: the frames in another basis.
+    `view`: the frames in another basis. place: what the caption calls a class's place.
     """
     spaces = [as_space(frame) for frame in frames]
-    view = view or geometry.project(spaces)
+    view = view or geometry.project(spaces, place=place)
     columns = min(columns, len(spaces))
     with small_panels(len(spaces), columns, WIDTH / columns, 0.7, title) as (fig, axes):
         for k, (ax, space) in enumerate(zip(axes, spaces, strict=True)):

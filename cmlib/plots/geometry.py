@@ -50,6 +50,7 @@ class Projection:
     disagreement: tuple[float, ...]  # percent of points a moment
     extent: tuple[float, float, float, float]  # x0, x1, y0, y1 around everything
     right: tuple[float, ...] = ()  # percent of points nearest to the centroid of their class, in all dimensions, a moment
+    place: str = "centroid"  # what a page calls a class's place: in a merged space it is an anchor, in CoPE's a prototype
 
     def caption(self) -> str:
         """What a reader must know before trusting the picture."""
@@ -60,9 +61,9 @@ class Projection:
 
     def cells(self) -> str:
         """How many points lie nearest to their own centroid, and for how many the drawing says something else."""
-        own = f"{_listed(self.right, 0)} of the points are nearest to the centroid of their class. " if self.right else ""
+        own = f"{_listed(self.right, 0)} of the points are nearest to the {self.place} of their class. " if self.right else ""
         return (
-            f"{own}The cells drawn disagree with the true nearest centroid in {self.dimensions} dimensions "
+            f"{own}The cells drawn disagree with the true nearest {self.place} in {self.dimensions} dimensions "
             f"for {_listed(self.disagreement, 1)} of them."
         )
 
@@ -124,7 +125,9 @@ def disagreement(points: ArrayLike, centroids: ArrayLike, basis: ArrayLike) -> f
     return 100.0 * float((nearest_centroid(p @ b, c @ b) != nearest_centroid(p, c)).mean())
 
 
-def project(spaces: Sequence[Space], margin: float = 0.06, of: Sequence[int] = (-1,)) -> Projection:
+def project(
+    spaces: Sequence[Space], margin: float = 0.06, of: Sequence[int] = (-1,), place: str = Projection.place
+) -> Projection:
     """All spaces in the PCA basis of the last one, or of several together (`of`: their positions), those being pooled."""
     if not spaces or not of:
         raise DataError("there is no space to draw")
@@ -137,7 +140,8 @@ def project(spaces: Sequence[Space], margin: float = 0.06, of: Sequence[int] = (
     (x0, y0), (x1, y1) = low - pad, high + pad
     rates = tuple(disagreement(s.points - mean, s.centroids - mean, basis) for s in spaces)
     right = tuple(100.0 * float((s.classes[nearest_centroid(s.points, s.centroids)] == s.labels).mean()) for s in spaces)
-    return Projection(mean, basis, explained, points, centroids, rates, (float(x0), float(x1), float(y0), float(y1)), right)
+    extent = (float(x0), float(x1), float(y0), float(y1))
+    return Projection(mean, basis, explained, points, centroids, rates, extent, right, place)
 
 
 def earlier(spaces: Sequence[Space], view: Projection, k: int) -> Array | None:

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -221,7 +222,7 @@ def _broken(line: str, text: Any, pen: Any, room: float) -> list[str]:
 
     if line.count("$") % 2 or (line.count("$") and " " in line.split("$")[1]) or wide(line) <= room:
         return [line]
-    words, lines = line.split(" "), []
+    words, lines = re.split(" (?!%)", line), []  # a number keeps its percent sign
     while words:
         k = len(words)
         while k > 1 and wide(" ".join(words[:k])) > room:

@@ -146,27 +146,29 @@ def space_player(
     classes_per_task: int = 2,
     controls: Mapping[str, Any] | None = None,
     max_points: int = 400,
+    place: str = geometry.Projection.place,
 ) -> Player:
     """An embedding space over tasks: a list of `Space` (or tuples as in `embedding_space`), or named lists of them.
 
     Each list has ONE basis, that of its last frame. Captions and alt texts say the variance shown and how often the
     drawn cells are wrong. At most `max_points` points a frame are drawn (the first ones); the rates count all of them.
+    place: what a class's place is called.
     """
     groups = frames if isinstance(frames, Mapping) else {"": frames}
     pictures: dict[str, list[str]] = {}
     captions: dict[str, list[str]] = {}
     for name, moments in groups.items():
-        pictures[name], captions[name] = _space_frames(moments, class_names, classes_per_task, max_points)
+        pictures[name], captions[name] = _space_frames(moments, class_names, classes_per_task, max_points, place)
     if not isinstance(frames, Mapping):
         return player(pictures[""], controls, label=label, captions=captions[""], alt=captions[""])
     return player(pictures, controls, label=label, captions=captions, alt=captions)
 
 
-def _space_frames(moments: Any, names: Any, per_task: int, limit: int) -> tuple[list[str], list[str]]:
+def _space_frames(moments: Any, names: Any, per_task: int, limit: int, place: str) -> tuple[list[str], list[str]]:
     from cmlib.plots.figures import as_space
 
     spaces = [as_space(moment) for moment in moments]
-    view = geometry.project(spaces)
+    view = geometry.project(spaces, place=place)
     pictures, captions = [], []
     for k, space in enumerate(spaces):
         pictures.append(
@@ -178,7 +180,7 @@ def _space_frames(moments: Any, names: Any, per_task: int, limit: int) -> tuple[
         title = space.title or f"Picture {k + 1}"
         captions.append(
             f"{title[:1].upper()}{title[1:]}: {len(space.classes)} classes; {view.right[k]:.0f} % of the points are nearest to "
-            f"the centroid of their class. The cells drawn are wrong for {view.disagreement[k]:.1f} % of the points; the plane "
+            f"the {place} of their class. The cells drawn are wrong for {view.disagreement[k]:.1f} % of the points; the plane "
             f"holds {view.explained:.0f} % of the last picture's variance."
         )
     return pictures, captions

@@ -38,6 +38,7 @@ GREY = "#757575"  # what stands in the background: lines of reference, what a pa
 STRONG = "#33373c"  # edges, and marks of ours beside the paper's
 GROUND = "#fefefe"  # the inside of an open mark: white, or as dark as the page
 DARK_GROUND = "#14181e"
+FIRM, WEAK = "#56636f", "#c3cad1"  # fills of what stands out, and of what does so a little
 
 
 class Look(NamedTuple):
@@ -68,6 +69,8 @@ THEME: dict[str, tuple[str, str]] = {  # name of the variable: value on a light 
     "grey": (GREY, "#9a9a9a"),
     "strong": (STRONG, "#dfe2e6"),
     "ground": (GROUND, DARK_GROUND),
+    "firm": (FIRM, "#c3cad2"),
+    "weak": (WEAK, "#3d464f"),
     **{f"t{k // 2 + 1}{'ab'[k % 2]}": pair for k, pair in enumerate(zip(PALETTE, DARK_PALETTE, strict=True))},
     **{f"m-{name}": (look.colour, look.dark) for name, look in METHOD_LOOKS.items()},
     "m-other": (OTHER.colour, OTHER.dark),

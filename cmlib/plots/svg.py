@@ -44,7 +44,9 @@ def svg_scatter(
     parts += [_dots(to_units(p[y == label], box, size), int(label), classes_per_task) for label in np.unique(y)]
     if trails is not None:
         parts.append(_trails(to_units(np.asarray(trails, dtype=np.float64), box, size), to_units(c, box, size)))
-    parts += [_cross(at, int(n), names, classes_per_task) for at, n in zip(to_units(c, box, size), k, strict=True)]
+    places = to_units(c, box, size)
+    parts += [_cross(at, int(n), classes_per_task) for at, n in zip(places, k, strict=True)]
+    parts += _labels(places, [html.escape(str(names[n])) for n in k], size) if names is not None else []
     return f'<svg viewBox="0 0 {size} {size}">{"".join(parts)}</svg>'
 
 
@@ -100,18 +102,27 @@ def _trails(before: Array, now: Array) -> str:
     return f'<path class="cm-l" d="{"".join(lines)}"/>' if lines else ""
 
 
-def _cross(at: Array, label: int, names: Sequence[str] | None, per_task: int) -> str:
+def _cross(at: Array, label: int, per_task: int) -> str:
     x, y = number(float(at[0])), number(float(at[1]))
     mark = f"M{x} {y}m-6 0h12m-6-6v12"
     colour = class_colour(label, per_task)
-    cross = f'<path class="cm-h" d="{mark}"/><path class="cm-c" stroke="{colour}" d="{mark}"/>'
-    if names is None:
-        return cross
-    left = float(at[0]) > 290
-    anchor, dx = ('text-anchor="end" ', -9) if left else ("", 9)
-    name = html.escape(str(names[label]))
-    tx, ty = number(float(at[0]) + dx), number(float(at[1]) - 7)
-    return f'{cross}<text class="cm-t" {anchor}x="{tx}" y="{ty}">{name}</text>'
+    return f'<path class="cm-h" d="{mark}"/><path class="cm-c" stroke="{colour}" d="{mark}"/>'
+
+
+def _labels(crosses: Array, names: Sequence[str], size: int) -> list[str]:
+    """Names beside crosses [K, 2]: each in the first corner where no other cross or name is near, or else the freest one."""
+    taken, texts = crosses.tolist(), []
+    for at, name in zip(crosses, names, strict=True):
+        half = 4.5 * len(name)  # of a name's width
+        corners = [np.array([x * (9 + half), y]) for y in (-12, 12) for x in (1, -1)]
+        inside = [step for step in corners if half <= at[0] + step[0] <= size - half and 12 <= at[1] + step[1] <= size - 12]
+        others = np.array([other for other in taken if other != at.tolist()] or [[np.inf, np.inf]])
+        free = [float(np.hypot(*(others - (at + step)).T).min()) for step in inside or corners]
+        best = next((k for k, room in enumerate(free) if room > 9 + half), int(np.argmax(free)))
+        x, y = at + (inside or corners)[best]
+        taken.append([x, y])
+        texts.append(f'<text class="cm-t" text-anchor="middle" x="{number(float(x))}" y="{number(float(y) + 5)}">{name}</text>')
+    return texts
 
 
 def square(R: ArrayLike) -> Array:

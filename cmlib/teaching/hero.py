@@ -72,13 +72,19 @@ def _note(view: geometry.Projection) -> str:
     """What one sees, and how it compares with plain training: computed from the committed runs."""
     naive, mine = (_runs(EXPERIMENT.but(method=method)) for method in ("naive", "cm"))
     return (
-        f"Points are test images, crosses are centroids, a colour is a task. An image is taken for the digit of the nearest "
+        f"Points are test images, crosses are centroids, a hue is a task: {_pairs()}. An image is taken for the digit of the nearest "
         f"centroid in all {view.dimensions} dimensions; for {view.disagreement[-1]:.0f} % of the images in the last picture that "
         f"is not the cell they are drawn in. A dashed line shows how a centroid moved. Over {len(mine)} runs this method ends at "
         f"{_range(mine)} % accuracy, "
         f"plain training at {_range(naive)} %. (Shown is the run of seed {shown_seed()}, the median, recorded "
         f"anew. The plane holds {view.explained:.0f} % of the variance in {view.dimensions} dimensions.)"
     )
+
+
+def _pairs() -> str:
+    """The digits of each task in the order of the run shown: 8 and 7, 1 and 5, and so on."""
+    order = class_order(10, shown_seed()).tolist()
+    return ", ".join(f"{a} and {b}" for a, b in zip(order[::2], order[1::2], strict=True))
 
 
 def _runs(experiment: Experiment) -> list[Run]:

@@ -152,8 +152,12 @@
           if (square) c.rect(x - size * 0.45, y - size * 0.45, size * 0.9, size * 0.9);
           else { c.moveTo(x + size / 2, y); c.arc(x, y, size / 2, 0, 7); }
         }
-        c.fillStyle = colour; c.strokeStyle = ringed ? inks.ink : inks.halo; c.lineWidth = ringed ? 1.6 : 0.7;
+        c.fillStyle = colour; c.strokeStyle = inks.halo; c.lineWidth = 0.7;
         c.fill(); c.stroke();
+        if (!ringed) return;
+        c.beginPath(); // a gap between ring and point: the ring is as light as a light point on a dark page
+        for (const [x, y] of points) { c.moveTo(x + size / 2 + 2.6, y); c.arc(x, y, size / 2 + 2.6, 0, 7); }
+        c.strokeStyle = inks.ink; c.lineWidth = 1.3; c.stroke();
       },
       cross([x, y], colour, size, inks) {
         for (const [ink, width] of [[inks.halo, 7], [colour, 3.4]]) {
@@ -182,7 +186,7 @@
       dots(points, colour, square, size, ringed) {
         const d = points.map(([x, y]) => `M${short(x)} ${short(y)}h0`).join("");
         if (!points.length) return;
-        if (ringed) out.push(`<path class="pg-${square ? "s" : "r"} pg-w" d="${d}"/>`);
+        if (ringed) out.push(`<path class="pg-r pg-w" d="${d}"/><path class="pg-r pg-g" d="${d}"/>`);
         out.push(`<path class="pg-${square ? "s" : "r"}" stroke="${colour}" d="${d}"/>`);
       },
       cross([x, y], colour, size) { out.push(`<path class="pg-c" stroke="${colour}" d="M${short(x - size)} ${short(y)}h${short(2 * size)}M${short(x)} ${short(y - size)}v${short(2 * size)}"/>`); },

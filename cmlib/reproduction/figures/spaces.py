@@ -63,12 +63,12 @@ def draw_4(profile: str, stores: Sequence[Store]) -> Drawing:
     """Figure 4: the space of all classes after each task from the second on (CIL). StoreError when it has not been run."""
     run, taken, names = _stored("4", profile, stores)
     spaces = drift.spaces_of(taken)
-    view = geometry.project(spaces)
+    view = geometry.project(spaces, place="anchor")
     title = f"Images in the cell of their class: {view.right[0]:.0f} % after task 2, {view.right[-1]:.0f} % at the end"
     fig = figures.embedding_space(spaces, len(names) // len(run.R), names, title, view=view)
     alt = (
         f"The merged embedding space after {_counted(taken)}: {len(spaces[0].classes)} to {len(spaces[-1].classes)} "
-        f"centroids, each with its Voronoi cell, and test images. {title}."
+        f"anchors, each with its Voronoi cell, and test images. {title}."
     )
     notes = (
         "The paper leaves the images out; here they are drawn: test images of all classes seen.",
