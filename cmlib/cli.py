@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import codecs
 import errno
+import inspect
 import io
 import json
 import math
@@ -16,8 +17,9 @@ import os
 import re
 import signal
 import sys
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, redirect_stdout
-from functools import partial
+from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -97,19 +99,6 @@ class Command(TyperCommand):
         return super().invoke(ctx)
 
 
-class Spoken(Command):
-    """A command whose object holds the lines of its text."""
-
-    def invoke(self, ctx: Any) -> Any:
-        """Run the command; its lines as they come, or at its end as one object."""
-        if chosen(ctx.params["form"], ctx.params["as_json"], "text", "json") == "text":
-            return super().invoke(ctx)
-        with redirect_stdout(io.StringIO()) as said:
-            code = super().invoke(ctx)
-        print(json.dumps({"lines": said.getvalue().splitlines()}))
-        return code
-
-
 def _name_of(param: Any) -> str:
     """`--seed` of an option, `NUMBER` of an argument."""
     return str(param.opts[0] if param.param_type_name == "option" else param.metavar or param.name)
@@ -126,21 +115,54 @@ def _check_text(param: Any, text: str) -> None:
 
 
 app = typer.Typer(cls=Commands, no_args_is_help=True)
-command, spoken = partial(app.command, cls=Command), partial(app.command, cls=Spoken)
-
 DataRoot = Annotated[str | None, typer.Option(help="Folder with the data sets (or set CMLIB_DATA).")]
 OutStore = Annotated[str | None, typer.Option("--store", help="Folder for results (default ./runs, or CMLIB_STORE).")]
 InStore = Annotated[str | None, typer.Option("--store", help="This store alone (default: ./runs and the committed runs).")]
-Form = Annotated[str | None, typer.Option("--format", help="text or json (default: text).")]
-PageForm = Annotated[str | None, typer.Option("--format", help="text, md or json (default: text).")]
-AsJson = Annotated[bool, typer.Option("--json", help="Short for --format json: one JSON object.")]
+AsJson = Annotated[bool | None, typer.Option("--json", help="Short for --format json: one JSON object.")]
 
 
-def chosen(form: str | None, as_json: bool, *allowed: str) -> str:
-    """The format that --format or --json asks for, the first one when neither does; OptionError for another, or for two."""
+def chosen(form: str | None, as_json: bool | None, allowed: Sequence[str]) -> dict[str, str]:
+    """The format that --format or --json asks for, if any does; OptionError for another, or for two."""
     if as_json and form not in (None, "json"):
         raise OptionError(f"--json and --format {form} exclude each other: give one of them")
-    return "json" if as_json else check_name("format", form or allowed[0], allowed)
+    form = "json" if as_json else form
+    return {} if form is None else {"form": check_name("format", form, allowed)}
+
+
+def command(*forms: str, words: str = "", hidden: bool = False) -> Callable[[Any], Any]:
+    """Make a function a command with --format (what it prints: one of `forms`, of which `words` is the help) and --json.
+
+    The function gets the format as `form`, if one is asked for.
+    """
+    forms = forms or ("text", "json")
+    words = words or f"{', '.join(forms[:-1])} or {forms[-1]} (default: {forms[0]})."
+
+    def register(function: Any) -> Any:
+        def carried_out(form: str | None, as_json: bool | None, **settings: Any) -> Any:
+            return function(**settings, **chosen(form, as_json, forms))
+
+        made: Any = wraps(function)(carried_out)
+        shown = dict(inspect.signature(function, eval_str=True).parameters)
+        for name, kind in (("form", Annotated[str | None, typer.Option("--format", help=words)]), ("as_json", AsJson)):
+            shown[name] = inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation=kind)
+        made.__signature__ = inspect.Signature(list(shown.values()))
+        return app.command(cls=Command, hidden=hidden)(made)
+
+    return register
+
+
+def spoken(function: Any) -> Any:
+    """Let a function that prints text alone have a form: its JSON object holds the lines."""
+
+    @wraps(function)
+    def carried_out(form: str = "text", **settings: Any) -> Any:
+        with redirect_stdout(io.StringIO()) if form == "json" else nullcontext() as said:
+            code = function(**settings)
+        if said:
+            print(json.dumps({"lines": said.getvalue().splitlines()}))
+        return code
+
+    return carried_out
 
 
 def say(text: str, form: str, **content: Any) -> None:
@@ -189,15 +211,13 @@ def run(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda.")] = "auto",
     graphs: Annotated[bool, typer.Option(help="On CUDA: replay recorded steps.")] = True,
     each_epoch: Annotated[bool, typer.Option("--each-epoch", help="Measure after each epoch as well.")] = False,
-    form: Form = None,
-    as_json: AsJson = False,
+    form: str = "text",
 ) -> None:
     """Make one run, load it when the store has it, continue it when it was interrupted."""
     from cmlib import engine as engines
     from cmlib import store as stores
     from cmlib.experiment import FIELDS, Experiment
 
-    form = chosen(form, as_json, "text", "json")
     settings = parse_settings(set_ or [])
     for name in (*FIELDS, "preset"):
         if name in settings:
@@ -256,14 +276,12 @@ def features(
     train: Annotated[int | None, typer.Option(min=2, help="Only so many training images a class.")] = None,
     test: Annotated[int | None, typer.Option(min=1, help="Only so many test images a class.")] = None,
     data_root: DataRoot = None,
-    form: Form = None,
-    as_json: AsJson = False,
+    form: str = "text",
 ) -> None:
     """Write feature vectors of a pre-trained network, a data set for `cmlib run --dataset FILE --set backbone=mlp`."""
     from cmlib import datasets
     from cmlib import features as extraction
 
-    form = chosen(form, as_json, "text", "json")
     extraction.check_target(out)
     network = extraction.efficientnet_lite0()
     data = datasets.load(dataset, data_root)
@@ -275,7 +293,7 @@ def features(
 
 
 @command()
-def methods(form: Form = None, as_json: AsJson = False) -> None:
+def methods(form: str = "text") -> None:
     """List the methods: scenarios, source, options with their defaults; your own too (files in ./cmlib_methods)."""
     from cmlib.experiment import COMMON
     from cmlib.methods import METHODS
@@ -283,44 +301,36 @@ def methods(form: Form = None, as_json: AsJson = False) -> None:
     def options(table: dict[str, Any]) -> dict[str, Any]:
         return {name: {"default": o.default, "allowed": o.allowed(), "help": o.help} for name, o in table.items()}
 
-    if chosen(form, as_json, "text", "json") == "json":
-        listed = {
-            name: {"title": m.title, "summary": m.summary, "source": m.source, "scenarios": m.scenarios}
-            | {"options": options(m.options), "defaults": m.defaults}
-            for name, m in METHODS.items()
-        }
-        print(json.dumps({"methods": listed, "common": options(COMMON)}))
-        return
+    def told(table: dict[str, Any]) -> list[str]:
+        return [f"    {name}={str(o.default).lower():<16} {o.help} ({o.allowed()})" for name, o in table.items()]
+
+    lines, listed = [], {}
     for name, m in METHODS.items():
-        print(f"{name:<11} {', '.join(m.scenarios):<9} {m.summary} [{m.source}]")
-        for option, o in m.options.items():
-            print(f"    {option}={str(o.default).lower():<16} {o.help} ({o.allowed()})")
+        lines += [f"{name:<11} {', '.join(m.scenarios):<9} {m.summary} [{m.source}]", *told(m.options)]
         for scenario, changed in m.defaults.items():
-            print(f"    in {scenario}: " + ", ".join(f"{key}={value}" for key, value in changed.items()))
-    print("every method:")
-    for option, o in COMMON.items():
-        print(f"    {option}={str(o.default).lower():<16} {o.help} ({o.allowed()})")
+            lines.append(f"    in {scenario}: " + ", ".join(f"{key}={value}" for key, value in changed.items()))
+        facts = {"title": m.title, "summary": m.summary, "source": m.source, "scenarios": m.scenarios}
+        listed[name] = facts | {"options": options(m.options), "defaults": m.defaults}
+    say("\n".join([*lines, "every method:", *told(COMMON)]), form, methods=listed, common=options(COMMON))
 
 
 @command()
-def datasets(data_root: DataRoot = None, form: Form = None, as_json: AsJson = False) -> None:
+def datasets(data_root: DataRoot = None, form: str = "text") -> None:
     """List the data sets and where each was found."""
     from cmlib import datasets as data
 
-    form = chosen(form, as_json, "text", "json")
     rows = data.describe(data_root)
     text = "\n".join("  ".join(f"{key}: {value}" for key, value in row.items()) for row in rows)
     say(text, form, datasets=rows)
 
 
-@spoken()
+@command()
+@spoken
 def doctor(
     data_root: DataRoot = None,
     store: OutStore = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda.")] = "auto",
     seconds: Annotated[float, typer.Option(min=0, help="For the comparison of a GPU with the CPU, method by method.")] = 60.0,
-    form: Form = None,
-    as_json: AsJson = False,
 ) -> int:
     """Say whether this machine is fit: versions, device, data, store, a short training; on a GPU whether it computes rightly.
 
@@ -380,13 +390,11 @@ def bench(
     graphs: Annotated[bool, typer.Option(help="On CUDA, replay recorded steps.")] = True,
     data_root: DataRoot = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda.")] = "auto",
-    form: Form = None,
-    as_json: AsJson = False,
+    form: str = "text",
 ) -> None:
     """Measure how long steps, epochs and batches take, beside Avalanche, a bare loop and a literal CM step."""
     from cmlib.reproduction import bench as benches
 
-    form = chosen(form, as_json, "text", "json")
     names = tuple(name.strip() for name in methods.split(",")) if methods else ()
     benches.main(
         what, form == "json", dataset=dataset, images=images, data_root=data_root, methods=names, scenario=scenario,
@@ -400,58 +408,50 @@ def report(
     store: OutStore = None,
     seeds: Annotated[str, typer.Option(help="Seeds of the digits table, as in 0-4 or 0,2.")] = "0",
     profile: Annotated[str, typer.Option(help="Profile of the digits table: digits or smoke.")] = "digits",
-    form: Form = None,
-    as_json: AsJson = False,
+    form: str = "text",
 ) -> None:
     """Print two tables: digits, measured on this machine; CIFAR-10, the paper's values beside the committed runs."""
     from cmlib import store as stores
     from cmlib.reproduction import report as reports
     from cmlib.reproduction import sweep as sweeps
 
-    form = chosen(form, as_json, "text", "json")
     shelf = stores.Store(store or stores.default_folder())
     digits = reports.digits_rows(shelf, sweeps.parse_seeds(seeds), check_name("profile", profile, ("digits", "smoke")))
     cifar10 = reports.cifar10_rows([shelf, stores.committed()])
     say(f"{reports.digits_table(digits)}\n\n{reports.cifar10_table(cifar10)}", form, digits=digits, cifar10=cifar10)
 
 
-@command()
+@command("text", "md", "csv", "latex", "json")
 def table(
     number: Annotated[str, typer.Argument(metavar="NUMBER", help="1 to 6, as in the paper, or fair: all tuned alike.")],
     profile: Annotated[str, typer.Option(help="smoke, digits, mini or paper.")] = "digits",
-    form: Annotated[str | None, typer.Option("--format", help="text, md, csv, latex or json (default: text).")] = None,
+    form: str = "text",
     store: InStore = None,
-    as_json: AsJson = False,
 ) -> None:
     """Print a table of the paper, ours beside its values: mean, deviation, number of runs, verdict."""
     from cmlib.reproduction import fair
     from cmlib.reproduction import tables as paper_tables
 
-    form = chosen(form, as_json, *paper_tables.FORMATS)
     if number == fair.NAME:
         print(fair.show(fair.table(profile, paper_tables.stores_of(store)), form))
         return
     print(paper_tables.show(paper_tables.table(number, profile, paper_tables.stores_of(store)), form))
 
 
-@command()
+@command("files", "json", words="files, or json: print the numbers and write nothing (default: files).")
 def figure(
     number: Annotated[str, typer.Argument(metavar="NUMBER", help="1, 2a, 2b, 3 or 4, as in the paper.")],
     profile: Annotated[str, typer.Option(help="smoke, digits, mini or paper.")] = "digits",
     out: Annotated[str, typer.Option(help="Folder for the picture (.svg, .png) and its numbers (.csv).")] = "figures",
-    form: Annotated[
-        str | None, typer.Option("--format", help="files, or json: print the numbers and write nothing (default: files).")
-    ] = None,
+    form: str = "files",
     store: InStore = None,
     record: Annotated[bool, typer.Option("--record", help="Figures 3, 4: make the run they show when it is missing.")] = False,
-    as_json: AsJson = False,
 ) -> None:
     """Draw a figure of the paper from stored runs; its paths go to stdout, what to know about it to stderr."""
     from cmlib import store as stores
     from cmlib.reproduction import figures
     from cmlib.reproduction import tables as paper_tables
 
-    form = chosen(form, as_json, *figures.FORMS)
     check_folder("--out", out)
     if record and store:
         stores.Store(store).check_writable()
@@ -461,33 +461,32 @@ def figure(
         print(notes, file=sys.stderr)
 
 
-@command()
+@command("text", "md", "json")
 def claims(
     profile: Annotated[str, typer.Option(help="smoke, digits, mini or paper.")] = "digits",
-    form: PageForm = None,
+    form: str = "text",
     store: InStore = None,
-    as_json: AsJson = False,
 ) -> None:
     """Print the paper's empirical sentences, each with a test that decides it: on the paper's own numbers, and on the runs."""
     from cmlib.reproduction import claims as sentences
 
-    print(sentences.show(profile, chosen(form, as_json, "text", "md", "json"), store))
+    print(sentences.show(profile, form, store))
 
 
-@command()
+@command("text", "md", "json")
 def errata(
     profile: Annotated[str, typer.Option(help="smoke, digits, mini or paper.")] = "digits",
-    form: PageForm = None,
+    form: str = "text",
     store: InStore = None,
-    as_json: AsJson = False,
 ) -> None:
     """Print where the paper and its released code part, what is done here, and what the other reading changes: measured."""
     from cmlib.reproduction import errata as points
 
-    print(points.show(profile, chosen(form, as_json, "text", "md", "json"), store))
+    print(points.show(profile, form, store))
 
 
-@spoken()
+@command()
+@spoken
 def sweep(
     grids: Annotated[list[str] | None, typer.Argument(metavar="GRID...", help="table1 to table6, figure2a, fair, ...")] = None,
     profile: Annotated[str, typer.Option(help="smoke, digits, mini or paper.")] = "digits",
@@ -499,8 +498,6 @@ def sweep(
     data_root: DataRoot = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda.")] = "auto",
     only: Annotated[str | None, typer.Option("--datasets", help="Only runs on these data sets, by comma.")] = None,
-    form: Form = None,
-    as_json: AsJson = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the runs and the hours they may take.")] = False,
     order: Annotated[str, typer.Option(help="value: of each seed the cheapest first; grid: as the table lists them.")] = "value",
     status: Annotated[bool, typer.Option("--status", help="Only say how far the sweeps on the store are.")] = False,
@@ -531,13 +528,12 @@ def chapters(
     jobs: Annotated[int | None, typer.Option(help="Chapters side by side (default: one a core).")] = None,
     out: Annotated[str, typer.Option(help="Folder for the executed notebooks and the report.")] = "_build/executed",
     recompute: Annotated[bool, typer.Option("--recompute", help="Make stored runs again: -p recompute=true.")] = False,
-    form: Form = None,
-    as_json: AsJson = False,
+    form: str = "text",
 ) -> int:
     """Run chapters of the book with other parameters, through papermill; exit code 1 when one failed."""
     from cmlib.teaching import chapters as book
 
-    if chosen(form, as_json, "text", "json") == "text":
+    if form == "text":
         return book.main(profile, only, parameter or [], jobs, out, recompute)
     with redirect_stdout(sys.stderr):
         code = book.main(profile, only, parameter or [], jobs, out, recompute)
@@ -548,29 +544,25 @@ def chapters(
 @command()
 def course(
     out: Annotated[str, typer.Option(help="Folder for the course; one that holds a course is written anew.")] = "_build/course",
-    form: Form = None,
-    as_json: AsJson = False,
+    form: str = "text",
 ) -> None:
     """Write what a teacher hands out: students' chapters without solutions, slides, the teachers' pages, one archive."""
     from cmlib.teaching import course as courses
 
-    form = chosen(form, as_json, "text", "json")
     check_folder("--out", out)
     made = courses.make(out)
     say(f"{made['chapters']} chapters and {made['decks']} decks in {made['folder']}; for rooms: {made['archive']}", form, **made)
 
 
-@command()
+@command("text", "md", "csv", "json")
 def grade(
     folder: Annotated[str, typer.Argument(metavar="FOLDER", help="The folder with the students' result files, unpacked.")],
     only: Annotated[str | None, typer.Option("--chapters", help="Only these count, as in 1,3,4 (default: those begun).")] = None,
-    form: Annotated[str | None, typer.Option("--format", help="text, md, csv or json (default: text).")] = None,
-    as_json: AsJson = False,
+    form: str = "text",
 ) -> int:
     """Tabulate the result files that students' checks wrote; exit code 1 when a file is damaged or was changed."""
     from cmlib.teaching import grade as grading
 
-    form = chosen(form, as_json, *grading.FORMATS)
     report = grading.collect(folder, grading.numbers(only))
     print(grading.show(report, form))
     return int(bool(report.refused))
@@ -581,13 +573,11 @@ def publish(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="A store, or one result file.")] = "runs",
     target: Annotated[str, typer.Option(help="Where the committed results lie.")] = "book/results",
     replace: Annotated[bool, typer.Option("--replace", help="Also where another outcome is committed.")] = False,
-    form: Form = None,
-    as_json: AsJson = False,
+    form: str = "text",
 ) -> None:
     """Validate results and copy them to the committed ones; a committed run with another outcome stays."""
     from cmlib.reproduction import publish as publishing
 
-    form = chosen(form, as_json, "text", "json")
     check_results(target)
     written, kept = publishing.publish(Path(source), Path(target), replace)
     said = "\n".join(publishing.lines(written, kept))
@@ -601,13 +591,11 @@ def pack(
     results: Annotated[str, typer.Option(help="Runs to leave out: those that are published.")] = "book/results",
     notes: Annotated[str | None, typer.Option(help="A text file for the summary, as a log.")] = None,
     limit: Annotated[float, typer.Option(help="MiB of the archive at most.")] = 15.0,
-    form: Form = None,
-    as_json: AsJson = False,
+    form: str = "text",
 ) -> None:
     """Put new runs, checkpoints of unfinished ones and a summary into one archive, to bring them home from another machine."""
     from cmlib.reproduction import pack as packing
 
-    form = chosen(form, as_json, "text", "json")
     said = Path(notes).read_text(encoding="utf-8", errors="replace") if notes else ""
     text = packing.pack(Path(store), Path(out), Path(results), said, limit)
     say(text, form, archive=out, summary=text)
@@ -618,14 +606,12 @@ def unpack(
     archive: Annotated[str, typer.Argument(metavar="FILE", help="An archive of `cmlib pack`.")],
     store: OutStore = None,
     target: Annotated[str, typer.Option(help="Where the committed results lie.")] = "book/results",
-    form: Form = None,
-    as_json: AsJson = False,
+    form: str = "text",
 ) -> None:
     """Put the runs of an archive, validated, into the committed results, and its checkpoints into the store."""
     from cmlib import store as stores
     from cmlib.reproduction import pack as packing
 
-    form = chosen(form, as_json, "text", "json")
     check_results(target)
     lines = packing.unpack(Path(archive), Path(store) if store else stores.default_folder(), Path(target))
     say("\n".join(lines), form, lines=lines)
@@ -635,43 +621,36 @@ def unpack(
 def audit(
     store: Annotated[str, typer.Option(help="Folder with results.")] = "book/results",
     book: Annotated[str, typer.Option(help="Folder with the book's pages.")] = "book",
-    form: Form = None,
-    as_json: AsJson = False,
+    form: str = "text",
 ) -> int:
     """Check that every number of the book comes from a run that fits its own description; exit code 1 when one does not."""
     from cmlib.teaching import traced
 
-    return traced.main(store, book, chosen(form, as_json, "text", "json") == "json")
+    return traced.main(store, book, form == "json")
 
 
-@command()
+@command("csv", "parquet", "json", words="csv, parquet or json (default: by the end of --out, else csv).")
 def export(
-    form: Annotated[
-        str | None, typer.Option("--format", help="csv, parquet or json (default: by the end of --out, else csv).")
-    ] = None,
+    form: str | None = None,
     out: Annotated[str | None, typer.Option(help="The file to write, .csv, .parquet or .json; without it stdout.")] = None,
     store: Annotated[str | None, typer.Option(help="Folder with results (default ./runs, or CMLIB_STORE).")] = None,
     cells: Annotated[bool, typer.Option("--cells", help="One row a measured accuracy instead of one a run.")] = False,
-    as_json: AsJson = False,
 ) -> None:
     """Write all runs of a store as one tidy table: options, metrics (forgetting and average incremental accuracy too), cost."""
     from cmlib import store as stores
     from cmlib.reproduction import export as exports
 
-    kind = chosen(form, as_json, *exports.FORMATS) if form or as_json else None
-    print(exports.export(store or stores.default_folder(), out, kind, cells), end="")
+    print(exports.export(store or stores.default_folder(), out, form, cells), end="")
 
 
 @command(hidden=True)
 def tables(
     folder: Annotated[str, typer.Argument(metavar="FOLDER", help="Folder with the book's pages.")] = "book",
-    form: Form = None,
-    as_json: AsJson = False,
+    form: str = "text",
 ) -> None:
     """Fill the tables in the book's pages from the committed runs."""
     from cmlib.teaching import filled
 
-    form = chosen(form, as_json, "text", "json")
     if not Path(folder).is_dir():
         raise OptionError(f"there is no folder {folder} with the book's pages")
     pages = [str(page) for page in filled.refresh_tables(Path(folder))]
@@ -681,13 +660,11 @@ def tables(
 @command(hidden=True)
 def picture(
     target: Annotated[str, typer.Argument(metavar="FILE", help="The .png to write.")] = "book/_static/readme.png",
-    form: Form = None,
-    as_json: AsJson = False,
+    form: str = "text",
 ) -> None:
     """Draw the README's picture from the committed runs."""
     from cmlib.teaching import filled
 
-    form = chosen(form, as_json, "text", "json")
     if Path(target).is_dir() or Path(target).suffix != ".png":
         raise OptionError(f"{target}: expected the name of a .png file")
     drawn = str(filled.readme_picture(Path(target)))
