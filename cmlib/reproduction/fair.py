@@ -13,7 +13,7 @@ import statistics
 import time
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -225,22 +225,8 @@ def _sum(a: Report, b: Report) -> Report:
 
 
 @dataclass(frozen=True)
-class Values:
-    """Mean, population standard deviation and number of some values; without a deviation below two of them."""
-
-    mean: float
-    sd: float | None
-    n: int
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> Values | None:
-        """None where there is no value."""
-        return cls(statistics.fmean(values), render.deviation(values), len(values)) if values else None
-
-
-@dataclass(frozen=True)
 class Row:
-    """One method in one scenario: accuracies in percent, BWT after the last task in points; None where nothing was run.
+    """One method in one scenario: accuracies in percent, BWT after the last task in points, a value a run.
 
     done, wanted: runs on validation images. setting: the chosen one. validated, tuned: it on validation and on test images.
     usual: the profile's own setting on test images. gap, usual_gap: CM's accuracy minus this one's, for the seeds of both.
@@ -252,26 +238,24 @@ class Row:
     done: int
     wanted: int
     setting: str | None
-    validated: Values | None
-    tuned: Values | None
-    tuned_bwt: Values | None
-    gap: Values | None
-    usual: Values | None
-    usual_bwt: Values | None
-    usual_gap: Values | None
+    validated: list[float]
+    tuned: list[float]
+    tuned_bwt: list[float]
+    gap: list[float]
+    usual: list[float]
+    usual_bwt: list[float]
+    usual_gap: list[float]
 
     def flat(self) -> dict[str, Any]:
-        """Its fields with `tuned`, `tuned_sd`, `tuned_n` in place of each of its values."""
+        """Its fields; of values their mean as `tuned`, population standard deviation as `tuned_sd`, number as `tuned_n`."""
         content: dict[str, Any] = {}
-        for name, value in ((one.name, getattr(self, one.name)) for one in fields(self)):
-            values = isinstance(value, Values)
-            content[name] = value.mean if values else value
-            if name in VALUES:
-                content |= {f"{name}_sd": value.sd if values else None, f"{name}_n": value.n if values else 0}
+        for name, value in vars(self).items():
+            if isinstance(value, list):
+                mean = statistics.fmean(value) if value else None
+                content |= {name: mean, f"{name}_sd": render.deviation(value), f"{name}_n": len(value)}
+            else:
+                content[name] = value
         return content
-
-
-VALUES = tuple(one.name for one in fields(Row) if "Values" in str(one.type))
 
 
 def table(profile: str, stores: Iterable[Store]) -> list[Row]:
@@ -291,13 +275,13 @@ def _row(one: Outcome, basis: Outcome) -> Row:
         done=one.done,
         wanted=one.wanted,
         setting=one.setting,
-        validated=Values.of([run.accuracy for run in one.validated]),
-        tuned=Values.of([run.accuracy for run in one.tested]),
-        tuned_bwt=Values.of([run.bwt_final for run in one.tested]),
-        gap=None if itself else Values.of(gaps(basis.tested, one.tested)),
-        usual=Values.of([run.accuracy for run in one.default]),
-        usual_bwt=Values.of([run.bwt_final for run in one.default]),
-        usual_gap=None if itself else Values.of(gaps(basis.default, one.default)),
+        validated=[run.accuracy for run in one.validated],
+        tuned=[run.accuracy for run in one.tested],
+        tuned_bwt=[run.bwt_final for run in one.tested],
+        gap=[] if itself else gaps(basis.tested, one.tested),
+        usual=[run.accuracy for run in one.default],
+        usual_bwt=[run.bwt_final for run in one.default],
+        usual_gap=[] if itself else gaps(basis.default, one.default),
     )
 
 
@@ -319,7 +303,7 @@ def show(rows: Sequence[Row], form: str = "text") -> str:
         return render.csv(flat).rstrip("\n")
     if form == "md":
         return "\n\n".join([title, *by_scenario(rows), *notes])
-    return render.page(form, [title], _columns(rows), notes)
+    return render.page(form, [title], (["", *HEADER], [[row.scenario.upper(), *_line(row)] for row in rows]), notes)
 
 
 def block(store: Store) -> str:
@@ -344,11 +328,6 @@ def by_scenario(rows: Sequence[Row]) -> list[str]:
     return blocks
 
 
-def _columns(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
-    """Header and lines of all rows, scenarios in a column of their own."""
-    return ["", *HEADER], [[row.scenario.upper(), *_line(row)] for row in rows]
-
-
 def _line(row: Row) -> list[str]:
     open_ = f"{NOT_RUN} ({row.done} of {row.wanted} runs)" if row.done < row.wanted else "all settings stopped"
     absent = NOT_RUN if row.setting or row.done < row.wanted else "-"
@@ -365,11 +344,9 @@ def _line(row: Row) -> list[str]:
     ]
 
 
-def _said(values: Values | None, absent: str = "-", count: bool = True) -> str:
+def _said(values: Sequence[float], absent: str = "-", count: bool = True) -> str:
     """`75.90 ± 7.50 (5)`."""
-    if values is None:
-        return absent
-    return render.number(values.mean, values.sd) + (f" ({values.n})" if count else "")
+    return render.spread(values) + (f" ({len(values)})" if count else "") if values else absent
 
 
 def _title(rows: Sequence[Row]) -> str:

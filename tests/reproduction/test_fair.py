@@ -146,7 +146,7 @@ def test_test_numbers_of_settings_that_were_not_chosen_are_not_looked_at(tmp_pat
     found.runs = Watched(found.runs, allowed)
     made = fair.Outcome(one, found)
     row = fair._row(made, made)
-    assert (row.setting, row.tuned.mean, row.usual.mean) == ("lr=0.03", 61, 99)
+    assert (row.setting, row.flat()["tuned"], row.flat()["usual"]) == ("lr=0.03", 61, 99)
     found.runs.allowed = set()  # and the watch itself works
     with pytest.raises(AssertionError, match="not chosen"):
         print(fair.Outcome(one, found).tested)
@@ -245,11 +245,13 @@ def test_rows_by_hand(tmp_path, monkeypatch):
         save(tmp_path, rival.experiment({}, seed, "test"), theirs, bwt=-2.0)
     first, second = fair.table("smoke", [Store(tmp_path)])
     assert (first.method, first.setting, second.method, second.setting) == ("cm", "lr=0.03", "er", "the profile's")
-    assert first.validated == fair.Values(85, 5, 2) and first.gap is None and first.usual is None
-    assert first.tuned == fair.Values(pytest.approx(85), pytest.approx(math.sqrt(50 / 3)), 3)
-    assert first.tuned_bwt == fair.Values(pytest.approx(-4), pytest.approx(0), 3)
-    assert second.gap == fair.Values(pytest.approx(-5.5), pytest.approx(0.5), 2)  # paired: 85 - 90 and 80 - 86
-    assert second.usual == second.tuned and second.usual_gap is None
+    assert first.validated == [80, 90] and first.gap == first.usual == []
+    flat = first.flat()
+    assert [flat[name] for name in ("tuned", "tuned_sd", "tuned_n")] == pytest.approx([85, math.sqrt(50 / 3), 3])
+    assert [flat[name] for name in ("gap", "gap_sd", "gap_n")] == [None, None, 0]
+    assert first.tuned_bwt == pytest.approx([-4, -4, -4])
+    assert second.gap == pytest.approx([-5, -6])  # paired: 85 - 90 and 80 - 86
+    assert second.usual == second.tuned and second.usual_gap == []
     assert fair._line(second)[1:6] == [
         "the profile's",
         "91.00 ± 1.00 (2)",
