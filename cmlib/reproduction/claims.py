@@ -8,14 +8,13 @@ place in our profile.
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 import statistics
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +24,8 @@ from cmlib.methods import METHODS
 from cmlib.profiles import PROFILES
 from cmlib.reproduction import grids, paper, render, snapshots, tables
 from cmlib.reproduction.claim_rules import NARROWED, RULES, SPACES, Measure, Outcome, View, mean_text, title
-from cmlib.reproduction.grids import Grid
 from cmlib.reproduction.paper import Place
+from cmlib.reproduction.snapshots import moved
 from cmlib.reproduction.tables import ENOUGH, TOO_FEW, Found
 from cmlib.store import Run, Store
 
@@ -159,7 +158,7 @@ class OurRuns:
             options = claim.options[what.extra][self.profile]
             variant = ",".join(f"{name}={value}" for name, value in options.items())
             return Experiment(dataset, scenario, what.method, 0, self.profile, **options), variant
-        for cell in _grid(what.table).cells(self.profile):
+        for cell in grids.load(f"table{what.table}").cells(self.profile):
             place = (cell.dataset, cell.scenario, cell.method, cell.printed)
             if not cell.also and place == (dataset, scenario, what.method, what.variant):
                 return cell.experiments(self.profile)[0], cell.variant
@@ -192,34 +191,6 @@ class OurRuns:
         if not ratios or len(ratios) < len(rows):
             return Measure(label, metric)
         return Measure(label, metric, _of_times(ratios, metric), n=min(row.n for row in rows))
-
-
-@cache
-def _grid(table: int) -> Grid:
-    return grids.load(f"table{table}")
-
-
-def moved(taken: Sequence[snapshots.Snapshot], centroids: bool = False) -> float:
-    """How far a space moved, in mean distances between its centroids.
-
-    Points of task 1: from the first snapshot to the last. Centroids (of a merged space): from each snapshot to the next, those
-    present in both, on average.
-    """
-    import numpy as np
-
-    def apart(c: Any) -> float:
-        pairs = [float(np.linalg.norm(c[i] - c[j])) for i in range(len(c)) for j in range(i)]
-        return statistics.fmean(pairs)
-
-    if not centroids:
-        first, last = taken[0], taken[-1]
-        return float(np.linalg.norm(last.points - first.points, axis=1).mean()) / apart(first.centroids)
-    steps = []
-    for before, after in itertools.pairwise(taken):
-        where = {int(label): c for label, c in zip(after.centroid_labels, after.centroids, strict=True)}
-        gone = [np.linalg.norm(where[int(k)] - c) for k, c in zip(before.centroid_labels, before.centroids, strict=True)]
-        steps.append(float(np.mean(gone)) / apart(before.centroids))
-    return statistics.fmean(steps)
 
 
 def rule_text(claim: Claim) -> str:
@@ -278,7 +249,7 @@ def show(profile: str, form: str = "text", folder: str | Path | None = None) -> 
 
 def datasets_of(claim: Claim, profile: str) -> list[str]:
     """The data sets on which a sentence is tested in a profile: those of its table, in `paper` those it is about."""
-    names = list(_grid(claim.table).datasets[profile])
+    names = grids.load(f"table{claim.table}").datasets[profile]
     return [name for name in names if profile != "paper" or not claim.datasets or name in claim.datasets]
 
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import io
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +147,25 @@ def load_or_record(experiment: Experiment, space: str, store: str | Path | None 
         if path.is_file():
             return read(path)
     return keep(experiment, space, shelves[0], images)
+
+
+def moved(taken: Sequence[Snapshot], centroids: bool = False) -> float:
+    """How far a space moved, in mean distances between its centroids.
+
+    Points of task 1: from the first snapshot to the last. Centroids (of a merged space): from each snapshot to the next, those
+    present in both, on average.
+    """
+    from scipy.spatial.distance import pdist
+
+    if not centroids:
+        first, last = taken[0], taken[-1]
+        return float(np.linalg.norm(last.points - first.points, axis=1).mean() / pdist(first.centroids).mean())
+    steps = []
+    for before, after in pairwise(taken):
+        where = {int(label): c for label, c in zip(after.centroid_labels, after.centroids, strict=True)}
+        gone = [np.linalg.norm(where[int(k)] - c) for k, c in zip(before.centroid_labels, before.centroids, strict=True)]
+        steps.append(np.mean(gone) / pdist(before.centroids).mean())
+    return float(np.mean(steps))
 
 
 def pack(snapshots: list[Snapshot]) -> bytes:

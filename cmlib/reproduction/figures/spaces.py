@@ -43,8 +43,7 @@ def draw_3(profile: str, stores: Sequence[Store]) -> Drawing:
     """Figure 3: the space of task 1 after each task (TIL, drift penalty on). StoreError when it has not been run."""
     run, taken, names = _stored("3", profile, stores)
     spaces = drift.spaces_of(taken)
-    share = _drift_share(spaces)
-    title = f"Images of task 1 drift by {share:.0f} % of the distance between its centroids"
+    title = f"Images of task 1 drift by {100 * snapshots.moved(taken):.0f} % of the distance between its centroids"
     fig = drift.drift_figure(spaces, len(taken[0].centroid_labels), names, title, columns=3)
     alt = (
         f"The embedding space of task 1 after {_counted(taken)}: the same test images of two classes, each class with its "
@@ -92,14 +91,6 @@ def _stored(number: str, profile: str, stores: Sequence[Store]) -> tuple[Run, li
 
 def _counted(taken: Sequence[snapshots.Snapshot]) -> str:
     return f"tasks {', '.join(str(one.after) for one in taken[:-1])} and {taken[-1].after}"
-
-
-def _drift_share(spaces: Sequence[Space]) -> float:
-    """Mean drift from the first to the last space, in percent of the mean distance between the first centroids."""
-    moved = np.linalg.norm(spaces[-1].points - spaces[0].points, axis=1).mean()
-    c = spaces[0].centroids
-    apart = np.linalg.norm(c[:, None] - c[None], axis=2)[np.triu_indices(len(c), 1)].mean()
-    return 100 * float(moved / apart)
 
 
 def _notes(run: Run, profile: str, view: Projection, taken: Sequence[snapshots.Snapshot]) -> tuple[str, ...]:
