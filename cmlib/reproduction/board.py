@@ -154,16 +154,10 @@ def another_cpu(store: Store, repeats: Store) -> str:
     if not pairs:
         return f"Nothing: {NOT_RUN}."
     header = ["", "method", "seeds", "first", "repeated", "difference", "largest", "same R"]
-    rows = [_repeated(*place, pairs[place]) for scenario in ("til", "cil") for place in _in_paper_order(pairs, scenario)]
+    rows = [_repeated(s, method, pairs[s, method]) for method, s in paper.cells() if (s, method) in pairs]
     return "\n\n".join(
         [dense(render.markdown(header, rows, numbers=5)), _repeats_in_words([p for ps in pairs.values() for p in ps])]
     )
-
-
-def _in_paper_order(places: Iterable[tuple[str, str]], scenario: str) -> list[tuple[str, str]]:
-    """The (scenario, method) of one scenario in the order of the paper's table."""
-    methods = [method for method, _ in paper.cells((scenario,))]
-    return sorted((place for place in places if place[0] == scenario), key=lambda place: _rank(methods, place[1]))
 
 
 def _repeated(scenario: str, method: str, runs: Sequence[tuple[Run, Run]]) -> list[str]:

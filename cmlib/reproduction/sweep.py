@@ -619,15 +619,15 @@ def preview(experiments: Sequence[Experiment], store: Store, jobs: int | None = 
     lines = []
     for one, run in zip(experiments, found, strict=True):
         if run:
-            lines.append(f"finished  {label(one)}" if run.status == FINISHED else f"stopped   {label(one)}  {_reason(run)}")
+            lines.append(
+                f"finished  {label(one)}"
+                if run.status == FINISHED
+                else f"stopped   {label(one)}  {run.status.removeprefix('stopped: ')}"
+            )
         else:
             seconds = guesses[one]
             lines.append(f"to make   {label(one)}  {'time unknown' if seconds is None else duration(seconds)}")
     return "\n".join([*lines, _summary(list(guesses.values()), len(experiments), jobs, times.threads)])
-
-
-def _reason(run: Run) -> str:
-    return run.status.removeprefix("stopped: ")
 
 
 def _summary(guesses: Sequence[float | None], runs: int, jobs: int, threads: int) -> str:

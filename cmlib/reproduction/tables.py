@@ -380,24 +380,15 @@ def _columns(made: Table) -> tuple[list[str], list[list[str]], list[str]]:
         "scenario": [row.scenario.upper() for row in made.rows],
         "method": [METHODS[row.method].title for row in made.rows],
         "variant": [row.variant or "" for row in made.rows],
-        "paper's variant": [_if_other(row) for row in made.rows],
+        "paper's variant": [row.printed_variant or "" if row.printed_variant != row.variant else "" for row in made.rows],
         "metric": [row.metric for row in made.rows],
         "paper": [render.number(row.paper, row.paper_sd) for row in made.rows],
         "ours": [render.number(row.ours, row.ours_sd) for row in made.rows],
         "n": [f"{row.n}" + (f" ({row.stopped} stopped)" if row.stopped else "") for row in made.rows],
         "paper, s": [render.number(row.paper_seconds) for row in made.rows],
         "ours, s": [render.number(row.ours_seconds) for row in made.rows],
-        "verdict": [_marked(row, footnotes) for row in made.rows],
+        "verdict": [row.verdict + (f" [{footnotes.index(row.note) + 1}]" if row.note else "") for row in made.rows],
     }
     always = ("paper", "ours")
     shown = {name: texts for name, texts in columns.items() if name in always or set(texts) - {"", "-"}}
     return list(shown), [list(line) for line in zip(*shown.values(), strict=True)], footnotes
-
-
-def _if_other(row: Row) -> str:
-    """The paper's variant where it is not ours."""
-    return row.printed_variant or "" if row.printed_variant != row.variant else ""
-
-
-def _marked(row: Row, footnotes: Sequence[str]) -> str:
-    return row.verdict + (f" [{footnotes.index(row.note) + 1}]" if row.note else "")
