@@ -51,11 +51,10 @@ from cmlib.methods.base import Option
 from cmlib.methods.cm import CentroidsMatching
 from cmlib.nets import make_backbone, make_head
 from cmlib.profiles import PROFILES
-from cmlib.reproduction import paper, render
+from cmlib.reproduction import costs, paper, render
 from cmlib.reproduction.literal import LiteralStep
 from cmlib.scenario import KINDS, PADDING, Scenario, Task
 
-BENCHES = ("step", "epoch", "pipeline", "methods", "ratios")
 IMAGES = {"32x32": (3, 32, 32), "8x8": (1, 8, 8)}  # channels, height, width of made-up images
 CLASSES = 10
 PER_CLASS = 100  # made-up training images of each class, where nothing else is said
@@ -147,9 +146,7 @@ class Settings:
 
 def made_up(size: str, per_class: int) -> ImageData:
     """Random uint8 images of 10 classes, always the same ones."""
-    g = torch.Generator().manual_seed(0)
-    x, x_test = (torch.randint(0, 256, (n, *IMAGES[size]), generator=g, dtype=torch.uint8) for n in (CLASSES * per_class, 20))
-    return datasets.load(((x, torch.arange(len(x)) % CLASSES), (x_test, torch.arange(20) % CLASSES)))
+    return costs.made_up(IMAGES[size], CLASSES * per_class, CLASSES)
 
 
 # -- measuring ------------------------------------------------------------------------------------------------------------
@@ -212,18 +209,9 @@ def note(text: str) -> None:
 
 def backbone_passes(method: Method, work: Callable[[], object], past: nn.ModuleDict | None = None) -> dict[str, int]:
     """How many times a piece of work calls the backbone, and that of the past model. past: another one than the method's"""
-    counts = {"current": 0, "past": 0}
-
-    def count(name: str, *_: object) -> None:
-        counts[name] += 1
-
-    past = past or method.past
-    watched = {"current": method.backbone} | ({"past": past["backbone"]} if past is not None else {})
-    hooks = [module.register_forward_pre_hook(partial(count, name)) for name, module in watched.items()]
-    work()
-    for hook in hooks:
-        hook.remove()
-    return counts
+    with costs.counting(method, past) as calls:
+        work()
+    return {name: len(made) for name, made in calls.items()}
 
 
 # -- what is timed --------------------------------------------------------------------------------------------------------
@@ -405,7 +393,7 @@ def one_step(method: Method, task: Task, timer: Timer, step: Step | None = None)
 
 
 def measure(bench: str, asked: Settings) -> dict[str, Any]:
-    """Run one of `BENCHES`; returns plain values, ready for JSON. OptionError or DataError, in one line."""
+    """Run one of `TABLE`; returns plain values, ready for JSON. OptionError or DataError, in one line."""
     check_heeded(bench, asked)
     device, repeats = machine.choose_device(asked.device), asked.repeats or REPEATS[bench]
     with machine.threads(asked.threads), torch.random.fork_rng(devices=[]):
@@ -418,7 +406,7 @@ def measure(bench: str, asked: Settings) -> dict[str, Any]:
 
 def check_heeded(bench: str, asked: Settings) -> None:
     """OptionError for an unknown bench, and for settings that have no say in this one."""
-    heeded = HEEDED.get(check_name("bench", bench, BENCHES))
+    heeded = HEEDED.get(check_name("bench", bench, REPEATS))
     usual = Settings()
     for one in fields(asked):
         if heeded is not None and one.name not in heeded and getattr(asked, one.name) != getattr(usual, one.name):

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
@@ -145,17 +145,20 @@ def literal_epoch(n: int, batch_size: int, support: int, task: int, graph: bool 
 
 
 @contextmanager
-def counting(method: Method, past: nn.ModuleDict | None = None) -> Iterator[list[Passes]]:
-    """Count in the block what passes through a method's backbone and that of its past model (or of `past`): a list of calls."""
-    calls: list[Passes] = []
+def counting(method: Method, past: nn.ModuleDict | None = None) -> Iterator[dict[str, list[Passes]]]:
+    """Count in the block what passes through the backbone, a list of calls: `current`, and `past` of the past model.
 
-    def count(_: nn.Module, arguments: tuple[Any, ...]) -> None:
+    past: another past model than the method's.
+    """
+    calls: dict[str, list[Passes]] = {"current": [], "past": []}
+
+    def count(name: str, _: nn.Module, arguments: tuple[Any, ...]) -> None:
         x: Tensor = arguments[0]  # [B, C, H, W]
-        calls.append(Passes(len(x)) if torch.is_grad_enabled() else Passes(forward=len(x)))
+        calls[name].append(Passes(len(x)) if torch.is_grad_enabled() else Passes(forward=len(x)))
 
     before = past or method.past
-    watched = [method.backbone, *([before["backbone"]] if before is not None else [])]
-    hooks = [module.register_forward_pre_hook(count) for module in watched]
+    watched = {"current": method.backbone} | ({"past": before["backbone"]} if before is not None else {})
+    hooks = [module.register_forward_pre_hook(partial(count, name)) for name, module in watched.items()]
     try:
         yield calls
     finally:
@@ -167,7 +170,7 @@ def counted(method: Method, work: Callable[[], object], past: nn.ModuleDict | No
     """What passes through the backbone while a piece of work is done."""
     with counting(method, past) as calls:
         work()
-    return sum(calls, Passes())
+    return sum(calls["current"] + calls["past"], Passes())
 
 
 def counted_epoch(method: Method, task: Task, epoch: int = 0) -> Passes:
@@ -193,7 +196,9 @@ def images_a_second(dataset: str, threads: int, device: str = "auto", seconds: f
 def _images_a_second(size: str, threads: int, name: str, seconds: float) -> float:
     device = machine.choose_device(name)
     clock = time.process_time if device.type == "cpu" and threads == 1 else time.perf_counter
-    method = fresh(Experiment(ARRAYS, "til", "naive", profile="paper", n_tasks=1), _made_up(size), device)
+    height, width, channels = map(int, size.split("x"))
+    data = made_up((channels, height, width), MEASURED, 2)
+    method = fresh(Experiment(ARRAYS, "til", "naive", profile="paper", n_tasks=1), data, device)
     task, epochs, position = method.scenario.tasks[0], 0, Position(seconds=[[]], steps=[0])
     method.begin_task(task)
     optimizer = method.make_optimizer()
@@ -206,10 +211,8 @@ def _images_a_second(size: str, threads: int, name: str, seconds: float) -> floa
         return epochs * MEASURED / (clock() - started)
 
 
-def _made_up(size: str) -> datasets.ImageData:
-    """Random images of two classes; size: `32x32x3`."""
-    height, width, channels = map(int, size.split("x"))
+def made_up(shape: tuple[int, int, int], rows: int, classes: int) -> datasets.ImageData:
+    """Random uint8 images [rows, *shape], always the same ones; the first one of each class is there to test on, too."""
     draws = torch.Generator().manual_seed(0)
-    x = torch.randint(0, 256, (MEASURED, channels, height, width), generator=draws, dtype=torch.uint8)
-    y = torch.arange(MEASURED) % 2
-    return datasets.load(((x, y), (x[:2], y[:2])))
+    x, y = torch.randint(0, 256, (rows, *shape), generator=draws, dtype=torch.uint8), torch.arange(rows) % classes
+    return datasets.load(((x, y), (x[:classes], y[:classes])))
