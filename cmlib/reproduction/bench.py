@@ -40,18 +40,17 @@ from torch.utils.data import DataLoader, Dataset
 from torch.utils.flop_counter import FlopCounterMode
 
 from cmlib import datasets, machine
-from cmlib.checkpoint import Position
 from cmlib.cudagraph import Step, stepper
 from cmlib.datasets import ImageData
 from cmlib.errors import CmlibError, OptionError, check_name
 from cmlib.experiment import ARRAYS, Experiment, fresh
-from cmlib.loop import train_epoch
 from cmlib.methods import METHODS, Method
 from cmlib.methods.base import Option
 from cmlib.methods.cm import CentroidsMatching
 from cmlib.nets import make_backbone, make_head
 from cmlib.profiles import PROFILES
 from cmlib.reproduction import costs, paper, render
+from cmlib.reproduction.costs import Epochs
 from cmlib.reproduction.literal import LiteralStep
 from cmlib.scenario import KINDS, PADDING, Scenario, Task
 
@@ -219,9 +218,8 @@ def backbone_passes(method: Method, work: Callable[[], object], past: nn.ModuleD
 
 def engine_epoch(method: Method, task: Task, timer: Timer, graphs: bool = True) -> Side:
     """An epoch of the engine, on a task the method has begun."""
-    optimizer, epochs = method.make_optimizer(), itertools.count()
-    step = stepper(method, optimizer, task, graphs)
-    return lambda: timer(lambda: train_epoch(method, optimizer, task, next(epochs), Position(seconds=[[]], steps=[0]), step))
+    epoch = Epochs(method, task, graphs)
+    return lambda: timer(epoch)
 
 
 def plain_net(scenario: Scenario, memory_format: torch.memory_format) -> nn.Module:
@@ -458,23 +456,21 @@ def bench_rows(measured: Callable[..., dict[str, Any]], asked: Settings, timer: 
 
 def time_epochs(method: Method, task: Task, timer: Timer, repeats: int, graphs: bool) -> dict[str, Any]:
     """Median seconds of an epoch after a first one, and its gradient steps."""
-    optimizer, position = method.make_optimizer(), Position(seconds=[[]], steps=[0])
-    step = stepper(method, optimizer, task, graphs)
-    seconds = [timer(partial(train_epoch, method, optimizer, task, epoch, position, step)) for epoch in range(repeats + 1)]
-    return {"steps": position.steps[-1] // (repeats + 1), "seconds_per_epoch": statistics.median(seconds[1:])}
+    epoch = Epochs(method, task, graphs)
+    seconds = [timer(epoch) for _ in range(repeats + 1)]
+    return {"steps": epoch.position.steps[-1] // (repeats + 1), "seconds_per_epoch": statistics.median(seconds[1:])}
 
 
 def time_steps(method: Method, task: Task, timer: Timer, repeats: int, graphs: bool) -> dict[str, Any]:
     """Median seconds of a gradient step after a first epoch; for CM also of the literal step, in turns with it."""
-    optimizer = method.make_optimizer()
-    step = stepper(method, optimizer, task, graphs)
-    train_epoch(method, optimizer, task, 0, Position(seconds=[[]], steps=[0]), step)
-    steps: dict[str, Step] = {"own": step} | (
+    epoch = Epochs(method, task, graphs)
+    epoch()
+    steps: dict[str, Step] = {"own": epoch.step} | (
         {"literal": LiteralStep(method, task)} if isinstance(method, CentroidsMatching) else {}
     )
     full: int | None = None
     times: Times = {name: [] for name in steps}
-    for x, y in itertools.chain.from_iterable(method.batches(task, epoch) for epoch in itertools.count(1)):
+    for x, y in itertools.chain.from_iterable(method.batches(task, number) for number in epoch.numbers):
         full = full or len(y)
         if len(y) < full:  # the last batch of an epoch
             continue
@@ -499,9 +495,9 @@ def epoch_operations(experiment: Experiment, data: ImageData) -> int:
     method = fresh(experiment, data)
     task = method.scenario.tasks[0]
     method.begin_task(task)
-    optimizer = method.make_optimizer()
+    epoch = Epochs(method, task)
     with FlopCounterMode(display=False) as counter:
-        train_epoch(method, optimizer, task, 0, Position(seconds=[[]], steps=[0]))
+        epoch()
     return counter.get_total_flops()
 
 

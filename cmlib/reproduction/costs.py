@@ -9,6 +9,7 @@ With the images a second that this machine passes through the backbone (`images_
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -22,6 +23,7 @@ from torch import Tensor, nn
 
 from cmlib import datasets, machine
 from cmlib.checkpoint import Position
+from cmlib.cudagraph import stepper
 from cmlib.errors import OptionError
 from cmlib.experiment import ARRAYS, ENGINES, Experiment, fresh
 from cmlib.loop import train_epoch
@@ -173,14 +175,27 @@ def counted(method: Method, work: Callable[[], object], past: nn.ModuleDict | No
     return sum(calls["current"] + calls["past"], Passes())
 
 
-def counted_epoch(method: Method, task: Task, epoch: int = 0) -> Passes:
+def counted_epoch(method: Method, task: Task) -> Passes:
     """What passes through the backbone in a real epoch of a task that the method has begun; the method learns from it."""
-    optimizer = method.make_optimizer()
-    position = Position(seconds=[[]], steps=[0])
-    return counted(method, lambda: train_epoch(method, optimizer, task, epoch, position))
+    return counted(method, Epochs(method, task))
 
 
 # -- measured ------------------------------------------------------------------------------------------------------------
+
+
+class Epochs:
+    """Each call is another epoch of training on a task that the method has begun; nothing is kept but the method.
+
+    graphs: on CUDA, replay recorded steps.
+    """
+
+    def __init__(self, method: Method, task: Task, graphs: bool = False) -> None:
+        self.method, self.task, self.optimizer = method, task, method.make_optimizer()
+        self.step = stepper(method, self.optimizer, task, graphs)
+        self.position, self.numbers = Position(seconds=[[]], steps=[0]), itertools.count()
+
+    def __call__(self) -> None:
+        train_epoch(self.method, self.optimizer, self.task, next(self.numbers), self.position, self.step)
 
 
 def images_a_second(dataset: str, threads: int, device: str = "auto", seconds: float = 5.0) -> float:
@@ -199,16 +214,15 @@ def _images_a_second(size: str, threads: int, name: str, seconds: float) -> floa
     height, width, channels = map(int, size.split("x"))
     data = made_up((channels, height, width), MEASURED, 2)
     method = fresh(Experiment(ARRAYS, "til", "naive", profile="paper", n_tasks=1), data, device)
-    task, epochs, position = method.scenario.tasks[0], 0, Position(seconds=[[]], steps=[0])
-    method.begin_task(task)
-    optimizer = method.make_optimizer()
+    method.begin_task(method.scenario.tasks[0])
+    epoch, done = Epochs(method, method.scenario.tasks[0]), 0
     with machine.threads(threads):
-        train_epoch(method, optimizer, task, 0, position)  # allocates memory, picks algorithms
+        epoch()  # allocates memory, picks algorithms
         started = clock()
-        while not epochs or clock() - started < seconds:
-            epochs += 1
-            train_epoch(method, optimizer, task, epochs, position)
-        return epochs * MEASURED / (clock() - started)
+        while not done or clock() - started < seconds:
+            epoch()
+            done += 1
+        return done * MEASURED / (clock() - started)
 
 
 def made_up(shape: tuple[int, int, int], rows: int, classes: int) -> datasets.ImageData:

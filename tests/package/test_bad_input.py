@@ -9,7 +9,7 @@ from PIL import Image
 from pyarrow import parquet
 
 from cmlib import cli, loop
-from cmlib.reproduction import bench, report, sweep
+from cmlib.reproduction import bench, costs, report, sweep
 from cmlib.teaching import chapters
 
 pytestmark = pytest.mark.faults
@@ -281,7 +281,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setattr(loop, "train_epoch", trained)
     monkeypatch.setattr(report, "Parallel", trained)
     monkeypatch.setattr(bench, "interleave", trained)
-    monkeypatch.setattr(bench, "train_epoch", trained)
+    monkeypatch.setattr(costs, "train_epoch", trained)
     monkeypatch.setattr(chapters, "_run_all", trained)
     monkeypatch.setattr(sweep.Sweep, "work", trained)
     return work
