@@ -36,13 +36,8 @@ GOES_ON = {  # after an interruption, by command; the others have kept nothing
     "run": "the training had not begun; the same command begins it",
     "sweep": "what is finished is kept, the same command continues",
     "report": "what is finished is kept, the same command continues",
-    "chapters": ANEW,
     "figure": "a run under way is kept, the same command continues",
-    "publish": ANEW,
-    "pack": ANEW,
-    "unpack": ANEW,
-    "course": ANEW,
-    "tables": ANEW,
+    **dict.fromkeys(("chapters", "publish", "pack", "unpack", "course", "tables"), ANEW),
 }
 
 

@@ -339,14 +339,10 @@ def _count_problems(run: Run, kept: Kept, epoch: int) -> Iterator[str]:
     for i, steps in enumerate(steps_of_task):
         epochs = epoch if i == kept.heads - 1 else e.epochs
         one = costs.stream(e, sizes.rows, i)[2]
-        if steps != epochs * one and not (i == kept.heads - 1 and _cut_short(run)):
+        if steps != epochs * one and not (i == kept.heads - 1 and runfile.cut_short(vars(run))):
             yield f"gradient_steps of task {i + 1} is {steps}; {epochs} epochs of {one} steps are expected"
-    if not _cut_short(run):
+    if not runfile.cut_short(vars(run)):
         yield from _memory_problems(run, kept)
-
-
-def _cut_short(run: Run) -> bool:
-    return runfile.cut_short({"experiment": run.experiment, "status": run.status})
 
 
 def _memory_problems(run: Run, kept: Kept) -> Iterator[str]:

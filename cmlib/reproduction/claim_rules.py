@@ -115,21 +115,19 @@ def gap(first: Measure, second: Measure) -> Gap:
     return Gap(first.mean - second.mean, math.hypot(*errors) if len(errors) == 2 else None)
 
 
-def _closest(view: View, first: str, others: Sequence[str]) -> tuple[str, Gap, list[tuple[str, Gap]]]:
-    gaps = [(other, gap(view(first), view(other))) for other in others]
-    return (*min(gaps, key=lambda pair: pair[1].mean), gaps)
+def _gaps(view: View, first: str, others: Sequence[str]) -> list[tuple[str, Gap]]:
+    return [(other, gap(view(first), view(other))) for other in others]
 
 
 def best(view: View, first: str, others: Sequence[str]) -> Outcome:
     """The mean is above that of every other (seed by seed where three seeds have both)."""
-    other, least, _ = _closest(view, first, others)
+    other, least = min(_gaps(view, first, others), key=lambda pair: pair[1].mean)
     return Outcome(least.mean > 0, f"{least.text} against {view(other).name}")
 
 
 def clearly_best(view: View, first: str, others: Sequence[str]) -> Outcome:
     """The mean is above that of every other by more than twice the standard error of the difference (where spreads are known)."""
-    gaps = _closest(view, first, others)[2]
-    other, least = min(gaps, key=lambda pair: pair[1].mean - 2 * (pair[1].error or 0.0))
+    other, least = min(_gaps(view, first, others), key=lambda pair: pair[1].mean - 2 * (pair[1].error or 0.0))
     error = "" if least.error is None else f", standard error {least.error:.2f}"
     return Outcome(least.mean > 2 * (least.error or 0.0), f"{least.text} against {view(other).name}{error}")
 

@@ -8,7 +8,6 @@ runs of the same seeds; `show` prints all of it. An effect is a difference, othe
 from __future__ import annotations
 
 import json
-import statistics
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -96,7 +95,7 @@ class Effect:
 
     def mean(self, metric: str) -> float | None:
         """Mean difference; None without runs."""
-        return statistics.fmean(self.values[metric]) if self.n else None
+        return render.mean(self.values[metric]) if self.n else None
 
     def sd(self, metric: str) -> float | None:
         """Standard deviation of the population of the differences; None with fewer than two."""
@@ -208,17 +207,10 @@ def effects_table(profile: str) -> str:
     found = measure(profile, [committed()])
     points = {0: ("many at once", "[Presets: many points at once](#many-at-once)")}
     points |= {point.id: (f"{point.id}", f"[{point.title}](#{anchor(point)})") for point in load()}
-    rows = [
-        (
-            max(abs(one.mean("accuracy") or 0.0) for one in effects),
-            [*names, *(_largest(effects, side) for side in ("til", "cil"))],
-        )
-        for number, names in points.items()
-        if (effects := [one for one in found[number] if one.n])
-    ]
-    table = render.markdown(
-        ["point", "", "accuracy, TIL", "accuracy, CIL"], [row for _, row in sorted(rows, key=lambda r: -r[0])], 2
-    )
+    made = {number: effects for number in points if (effects := [one for one in found[number] if one.n])}
+    order = sorted(made, key=lambda number: -max(abs(one.mean("accuracy") or 0.0) for one in made[number]))
+    rows = [[*points[number], *(_largest(made[number], side) for side in ("til", "cil"))] for number in order]
+    table = render.markdown(["point", "", "accuracy, TIL", "accuracy, CIL"], rows, 2)
     none = ", ".join(f"[{point.id}](#{anchor(point)})" for point in load() if not any(one.n for one in found[point.id]))
     return f"{render.dense(table)}\n\nWithout a number, each with the reason: {none}."
 
@@ -229,10 +221,10 @@ def anchor(point: Point) -> str:
 
 
 def _largest(effects: Sequence[Effect], scenario: str) -> str:
-    here = sorted((one for one in effects if one.scenario == scenario), key=lambda one: -abs(one.mean("accuracy") or 0.0))
+    here = [one for one in effects if one.scenario == scenario]
     if not here:
         return "-"
-    one = here[0]
+    one = max(here, key=lambda one: abs(one.mean("accuracy") or 0.0))
     who = "" if one.method == "cm" else f"{METHODS[one.method].title} "
     several = f"<br>{_setting(one)}, largest of {len(here)}" if len(here) > 1 else ""
     return f"{who}{one.told('accuracy')} ({one.runs}){several}"

@@ -251,8 +251,7 @@ class Row:
         content: dict[str, Any] = {}
         for name, value in vars(self).items():
             if isinstance(value, list):
-                mean = statistics.fmean(value) if value else None
-                content |= {name: mean, f"{name}_sd": render.deviation(value), f"{name}_n": len(value)}
+                content |= {name: render.mean(value), f"{name}_sd": render.deviation(value), f"{name}_n": len(value)}
             else:
                 content[name] = value
         return content

@@ -143,14 +143,11 @@ def _not_the_mean_of_their_cells(table: Mapping[Place, Printed]) -> dict[Place, 
     """Averages that are not the mean of the values of the single tasks, unless one of these repeats the average by mistake."""
     found = {}
     for place, value in table.items():
-        cells = [one.mean for other, one in table.items() if _is_cell_of(other, place)]
+        tasks = [(other, one) for other, one in table.items() if other.metric.startswith(f"{place.metric}_task")]
+        cells = [one.mean for other, one in tasks if other[:-1] == place[:-1]]
         if cells and value.mean not in cells and abs(statistics.fmean(cells) - value.mean) > 0.01:
             found[place] = f"{value.mean:.2f} is not the mean of its cells, {statistics.fmean(cells):.2f}"
     return found
-
-
-def _is_cell_of(cell: Place, average: Place) -> bool:
-    return cell[:-1] == average[:-1] and cell.metric.startswith(f"{average.metric}_task")
 
 
 def same_setting(dataset: str, scenario: str) -> list[tuple[int, Place, Printed]]:

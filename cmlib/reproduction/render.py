@@ -15,14 +15,19 @@ NOT_RUN = "not run yet"
 DENSE = "dense-table"  # the pages' style for small numbers
 
 
-def number(mean: float | None, sd: float | None = None) -> str:
+def number(value: float | None, sd: float | None = None) -> str:
     """`75.90 ± 7.50`, the mean alone without a deviation, `-` without a mean."""
-    return "-" if mean is None else f"{mean:.2f}" + ("" if sd is None else f" ± {sd:.2f}")
+    return "-" if value is None else f"{value:.2f}" + ("" if sd is None else f" ± {sd:.2f}")
 
 
 def spread(values: Sequence[float]) -> str:
     """The mean of some values with their standard deviation; the mean alone of one value, `-` of none."""
-    return number(statistics.fmean(values) if values else None, deviation(values))
+    return number(mean(values), deviation(values))
+
+
+def mean(values: Sequence[float]) -> float | None:
+    """Their mean; None of none."""
+    return statistics.fmean(values) if values else None
 
 
 def deviation(values: Sequence[float]) -> float | None:

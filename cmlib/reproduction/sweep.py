@@ -270,8 +270,8 @@ class Sweep:
         self, items: Sequence[Item], store: Store, data_root: str | None, jobs: int | None, title: str, device: str = "auto"
     ) -> None:
         self.items, self.store, self.title = items, store, title
-        whole = [str(Path(one).absolute()) if one else None for one in (store.folder, data_root)]
-        self.told = (str(whole[0]), whole[1], device)  # to workers, whose working folder may be another one
+        root = str(Path(data_root).absolute()) if data_root else None
+        self.told = (str(store.folder.absolute()), root, device)  # to workers, whose working folder may be another one
         self.report, self.deadline, self.looked = Report(), float("inf"), 0.0
         self.waiting: deque[Item] = deque()
         self.held: list[Item] = []  # being made by another sweep
@@ -514,9 +514,8 @@ def parse_seeds(text: str) -> list[int]:
         first, last = int(found[1]), int(found[2] or found[1])
         if last < first:
             raise OptionError(f"--seeds {text}: {part.strip()} runs backwards; write {last}-{first}")
-        if last - first < SEEDS:
-            seeds.update(dict.fromkeys(range(first, last + 1)))
-        if last - first >= SEEDS or len(seeds) > SEEDS:
+        seeds.update(dict.fromkeys(range(first, min(last, first + SEEDS) + 1)))
+        if len(seeds) > SEEDS:
             raise OptionError(f"--seeds {text}: more than {SEEDS} seeds")
     return list(seeds)
 

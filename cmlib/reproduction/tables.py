@@ -177,7 +177,7 @@ def _row(number: int, cell: Cell, metric: str, found: Found, experiments: Sequen
         paper=theirs.mean if theirs else None,
         paper_sd=theirs.std if theirs else None,
         paper_n=n if theirs else None,
-        ours=_mean(ours.values),
+        ours=render.mean(ours.values),
         ours_sd=None if timed else render.deviation(ours.values),
         n=len(ours.values),
         verdict=verdict(theirs, ours.values, ours.stopped, cell.dataset, found.profile, bool(reason), timed, bool(other), n),
@@ -185,13 +185,9 @@ def _row(number: int, cell: Cell, metric: str, found: Found, experiments: Sequen
         printed_variant=cell.printed or None,
         also=cell.also,
         paper_seconds=printed.mean if printed and timed else None,
-        ours_seconds=_mean(ours.seconds),
+        ours_seconds=render.mean(ours.seconds),
         note="; ".join([*(one for one in (reason, other) if one), *ours.remarks]) or None,
     )
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return statistics.fmean(values) if values else None
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from cmlib.footprint import Setting
 from cmlib.methods import METHODS
 from cmlib.plots.calculator import COLOURS
 from cmlib.plots.style import METHOD_LOOKS
-from cmlib.reproduction import grids
+from cmlib.reproduction import grids, render
 from cmlib.reproduction.figures import Drawing
 from cmlib.reproduction.tables import Found
 from cmlib.store import Store
@@ -62,8 +62,8 @@ def _measured(found: Found, experiment: Experiment) -> list[Row]:
     place = {"method": experiment.method, "exemplars": in_all, "option": size}
     point = {
         **{"kind": "point", **place, "n": len(values), "stopped": stopped},
-        "accuracy": statistics.fmean(values) if values else None,
-        "sd": statistics.pstdev(values) if len(values) > 1 else None,
+        "accuracy": render.mean(values),
+        "sd": render.deviation(values),
         "lowest": min(values, default=None),
         "highest": max(values, default=None),
     }
