@@ -14,7 +14,7 @@ import statistics
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +101,7 @@ def printed(claim: Claim, dataset: str, scenario: str, label: str, metric: str) 
     what = parse(label, claim.table)
     kind = what.scenario or scenario
     if metric in TIMES or metric.startswith("ratio_task"):
-        return _printed_time(label, metric, dataset, what.method, kind)
+        return _time(_printed_times(), "paper", label, metric, dataset, what.method, kind)
     place = Place(dataset, kind, what.method, what.variant, metric)
     value = paper.printed_table(what.table).get(place)
     if value is None:
@@ -110,17 +110,18 @@ def printed(claim: Claim, dataset: str, scenario: str, label: str, metric: str) 
     return Measure(label, metric, value.mean, value.std, paper.RUNS.get(what.table), doubt=doubt)
 
 
-def _printed_time(label: str, metric: str, dataset: str, method: str, scenario: str) -> Measure:
-    """A time of table 2 as ratios to Naive's first task."""
-    seconds = {
-        place.metric: value.mean
-        for place, value in paper.printed_table(2).items()
-        if (place.dataset, place.method) == (dataset, method) and place.scenario in (scenario, "til-cil")
-    }
-    naive = paper.printed_table(2).get(Place(dataset, "til-cil", "naive", "", "seconds_task1"))
-    if not seconds or naive is None:
+@cache
+def _printed_times() -> list[tables.Row]:
+    return [row for row in tables.table(2, "paper", []).rows if row.paper is not None]
+
+
+def _time(times: Iterable[tables.Row], side: str, label: str, metric: str, dataset: str, method: str, scenario: str) -> Measure:
+    """A time of table 2 as ratios to Naive's first task. side: whose, `paper` or `ours`"""
+    rows = [row for row in times if (row.dataset, row.method) == (dataset, method) and row.scenario in (scenario, "til-cil")]
+    ratios = [ratio for row in rows if (ratio := getattr(row, side)) is not None]
+    if not ratios or len(ratios) < len(rows):
         return Measure(label, metric)
-    return Measure(label, metric, _of_times([value / naive.mean for value in seconds.values()], metric), n=None)
+    return Measure(label, metric, _of_times(ratios, metric), n=None if side == "paper" else min(row.n for row in rows))
 
 
 def _of_times(ratios: Sequence[float], metric: str) -> float:
@@ -141,7 +142,7 @@ class OurRuns:
         what = parse(label, claim.table)
         kind = what.scenario or scenario
         if metric in TIMES or metric.startswith("ratio_task"):
-            return self._time(label, metric, dataset, what.method, kind)
+            return _time(self._times, "ours", label, metric, dataset, what.method, kind)
         experiment, variant = self.place(claim, dataset, kind, what)
         ours = title(f"{what.method} {variant}") if variant != what.variant else ""
         ended, stopped, _ = self.found.of(experiment)
@@ -181,16 +182,6 @@ class OurRuns:
     @cached_property
     def _times(self) -> list[tables.Row]:
         return tables.table(2, self.profile, self.stores).rows
-
-    def _time(self, label: str, metric: str, dataset: str, method: str, scenario: str) -> Measure:
-        rows = [
-            row for row in self._times
-            if (row.dataset, row.method) == (dataset, method) and row.scenario in (scenario, "til-cil")
-        ]  # fmt: skip
-        ratios = [row.ours for row in rows if row.ours is not None]
-        if not ratios or len(ratios) < len(rows):
-            return Measure(label, metric)
-        return Measure(label, metric, _of_times(ratios, metric), n=min(row.n for row in rows))
 
 
 def rule_text(claim: Claim) -> str:
