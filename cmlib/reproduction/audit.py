@@ -33,6 +33,8 @@ from cmlib.runfile import STOPPED
 from cmlib.scenario import Scenario
 from cmlib.store import FINISHED, Run, Store
 
+SHAPING = ("n_tasks", "task_sizes", "support_size", "stratified", "train_per_class", "eval_split", "class_order")  # the tasks
+
 
 @dataclass
 class Audit:
@@ -75,19 +77,10 @@ def stand_in(name: str) -> ImageData:
 
 
 @cache
-def _sizes(
-    name: str,
-    n_tasks: int,
-    classes: tuple[int, ...] | None,
-    seed: int,
-    support: int,
-    stratified: bool,
-    per_class: int | None,
-    split: str,
-    order: str,
-) -> Sizes:
-    data = stand_in(name)
-    scenario = Scenario(data, "til", n_tasks, seed, support, stratified, per_class, split, class_order=order, task_sizes=classes)
+def _sizes(name: str, seed: int, shaped_by: tuple[tuple[str, Any], ...]) -> Sizes:
+    settings = dict(shaped_by)
+    settings["task_sizes"] = sizes_in(settings["task_sizes"]) if settings["task_sizes"] else None
+    scenario = Scenario(stand_in(name), "til", seed=seed, **settings)
     train = tuple(tuple(torch.bincount(t.y - t.classes.start, minlength=len(t.classes)).tolist()) for t in scenario.tasks)
     side, _, channels = map(int, datasets.KNOWN[name].size.split("x"))
     held, test = (tuple(len(one) for one in ys) for ys in zip(*((t.support_y, t.test_y) for t in scenario.tasks)))
@@ -98,11 +91,8 @@ def sizes_of(experiment: Experiment) -> Sizes | None:
     """The numbers of images in an experiment's tasks; None when its data set is not one whose labels are known."""
     if experiment.dataset not in datasets.KNOWN:
         return None
-    o = experiment.options
-    support = (o.get("support_size", 0), o.get("stratified", True))
-    shown = (o["train_per_class"], o["eval_split"], o["class_order"])
-    classes = sizes_in(o["task_sizes"]) if o["task_sizes"] else None
-    return _sizes(experiment.dataset, o["n_tasks"], classes, experiment.seed, *support, *shown)
+    options = experiment.options
+    return _sizes(experiment.dataset, experiment.seed, tuple((name, options[name]) for name in SHAPING if name in options))
 
 
 @cache

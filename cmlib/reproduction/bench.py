@@ -284,7 +284,8 @@ def avalanche_epoch(scenario: Scenario, size: int, timer: Timer, on_device: bool
     ImportError or OptionError where Avalanche is not installed.
     """
     strategy = avalanche_naive(scenario, size, timer, on_device)
-    experience = (device_benchmark(scenario) if on_device else pil_benchmark(scenario)).train_stream[0]
+    benchmark = import_module("cmlib.avalanche").benchmark if on_device else pil_benchmark
+    experience = benchmark(scenario).train_stream[0]
 
     def epoch() -> float:
         strategy.train(experience)
@@ -312,11 +313,6 @@ def avalanche_naive(scenario: Scenario, size: int, timer: Timer, on_device: bool
         net = plain_net(scenario, torch.channels_last if on_device else torch.contiguous_format)
         settings = {"train_mb_size": size, "train_epochs": 1, "eval_mb_size": size, "device": scenario.device}
         return timed(model=net, optimizer=sgd(net), evaluator=EvaluationPlugin(), **settings)
-
-
-def device_benchmark(scenario: Scenario) -> Any:
-    """Avalanche's benchmark whose batches come from the scenario's tensors."""
-    return import_module("cmlib.avalanche").benchmark(scenario)
 
 
 def pil_benchmark(scenario: Scenario) -> Any:

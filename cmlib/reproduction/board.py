@@ -15,7 +15,6 @@ from itertools import groupby
 from cmlib.experiment import Experiment, key
 from cmlib.methods import METHODS
 from cmlib.reproduction import claims, grids, paper, render, tables
-from cmlib.reproduction.paper import Place
 from cmlib.reproduction.render import DENSE, NOT_RUN, dense
 from cmlib.reproduction.tables import Row
 from cmlib.store import FINISHED, Run, Store
@@ -230,8 +229,7 @@ def _beside(rows: Sequence[Row]) -> Iterator[str]:
 
 def _pair(row: Row) -> list[str]:
     """The printed value, with ! where it cannot be what it says, and ours."""
-    place = Place(row.dataset, row.scenario, row.method, row.printed_variant or "", row.metric)
-    theirs = render.number(row.paper, row.paper_sd) + (" !" if place in paper.inconsistencies(1) else "")
+    theirs = render.number(row.paper, row.paper_sd) + (" !" if row.place in paper.inconsistencies(1) else "")
     ours = render.number(row.ours, row.ours_sd) if row.n else "stopped" if row.stopped else NOT_RUN
     return [theirs, ours]
 

@@ -63,12 +63,6 @@ def numbers(stores: Iterable[Store]) -> list[Row]:
     return [row for row in rows if row.paper is not None and (row.n or row.stopped)]
 
 
-def place_of(row: Row) -> tuple[int, Place]:
-    """Where the value beside a row is printed: the table and the place in it."""
-    metric = row.metric.replace("ratio", "seconds")
-    return row.table, Place(row.dataset, row.scenario, row.method, row.printed_variant or "", metric)
-
-
 def runs(stores: Iterable[Store]) -> list[Run]:
     """The finished runs behind `numbers`, each once."""
     found = Found(stores, "paper")
@@ -239,9 +233,9 @@ def _runs_counted(stores: Sequence[Store]) -> dict[str, int]:
         "all_hours": round(sum(sum(map(sum, run.seconds_per_epoch)) for run in every) / 3600),
         "all_printed": sum(len(paper.printed_table(number)) for number in TABLES),
         "all_doubtful": sum(len(paper.inconsistencies(number)) for number in TABLES),
-        "all_run": len({place_of(row) for row in rows}),
+        "all_run": len({(row.table, row.place) for row in rows}),
         "all_runs": len(runs(stores)),
-        "all_times": len({place_of(row) for row in rows if row.table == 2}),
+        "all_times": len({row.place for row in rows if row.table == 2}),
         "all_inside": verdicts[tables.INSIDE],
         "all_outside": verdicts[tables.OUTSIDE],
         "all_agree": verdicts[tables.AGREES],

@@ -95,15 +95,10 @@ def _beside_plain_steps(made: cudagraph.Stepper, batches: Iterable[tuple[Tensor,
             yield abs(float(made(x, y)) - wanted) / max(1.0, abs(wanted))
 
 
-Comparison = Callable[[Experiment, ImageData, torch.device], tuple[bool, str]]
-
-
 def comparisons(device: torch.device) -> Iterator[tuple[str, Callable[[], tuple[bool, str]]]]:
     """Every comparison by its name: each method and scenario beside the CPU, then recorded beside plain."""
-    pairs = [(name, scenario) for name, method in METHODS.items() for scenario in method.scenarios]
-    kinds: list[tuple[Comparison, str, int]] = [(beside_the_cpu, f"{device.type} and cpu", 16)]
-    kinds += [(recorded, "recorded and plain", 40)]  # enough batches for a recording
-    data = images()
+    pairs, data = [(name, scenario) for name, method in METHODS.items() for scenario in method.scenarios], images()
+    kinds = [(beside_the_cpu, f"{device.type} and cpu", 16), (recorded, "recorded and plain", 40)]  # enough for a recording
     for compare, words, per_class in kinds:
         for name, scenario in pairs:
             yield f"{name}-{scenario}, {words}", partial(compare, small(name, scenario, per_class), data, device)

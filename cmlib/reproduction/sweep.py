@@ -610,19 +610,17 @@ def check(store: Store, data_root: str | None, jobs: int | None, backend: str, b
 
 def preview(experiments: Sequence[Experiment], store: Store, jobs: int | None = None, device: str = "auto") -> str:
     """What a sweep would do: a line a run, and the hours it may take."""
-    found = [find(one, (store, committed())) for one in experiments]
-    missing = [one for one, run in zip(experiments, found, strict=True) if not run]
+    found = {one: find(one, (store, committed())) for one in experiments}
+    missing = [one for one, run in found.items() if not run]
     jobs = min(jobs or usual_jobs(len(missing), device), max(1, len(missing)))
     times = Times((store, committed()), usual_threads(jobs), device)
     guesses = {one: times.of(one) for one in missing}
     lines = []
-    for one, run in zip(experiments, found, strict=True):
-        if run:
-            lines.append(
-                f"finished  {label(one)}"
-                if run.status == FINISHED
-                else f"stopped   {label(one)}  {run.status.removeprefix('stopped: ')}"
-            )
+    for one, run in found.items():
+        if run and run.status == FINISHED:
+            lines.append(f"finished  {label(one)}")
+        elif run:
+            lines.append(f"stopped   {label(one)}  {run.status.removeprefix('stopped: ')}")
         else:
             seconds = guesses[one]
             lines.append(f"to make   {label(one)}  {'time unknown' if seconds is None else duration(seconds)}")

@@ -75,6 +75,12 @@ class Row:
     ours_seconds: float | None = None
     note: str | None = None
 
+    @property
+    def place(self) -> Place:
+        """Where the paper prints its value."""
+        metric = self.metric.replace("ratio", "seconds")
+        return Place(self.dataset, self.scenario, self.method, self.printed_variant or "", metric)
+
 
 @dataclass(frozen=True)
 class Table:
