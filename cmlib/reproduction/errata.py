@@ -113,7 +113,7 @@ class Effect:
 
     def told(self, metric: str) -> str:
         """`+1.20 ± 0.30`; a dash without runs."""
-        return f"{self.mean(metric):+.2f}{_spread(self.sd(metric))}" if self.n else "-"
+        return render.number(self.mean(metric), self.sd(metric), "+") if self.n else "-"
 
     @property
     def runs(self) -> str:
@@ -128,10 +128,6 @@ class Effect:
         """`accuracy +1.20 ± 0.30, bwt_final -0.10 ± 0.05 (3 runs)`, or why there are none."""
         told = ", ".join(f"{metric} {self.told(metric)}" for metric in METRICS)
         return f"{told} ({self.runs})" if self.n else self.runs
-
-
-def _spread(sd: float | None) -> str:
-    return "" if sd is None else f" ± {sd:.2f}"
 
 
 def measure(profile: str, stores: Iterable[Store]) -> dict[int, list[Effect]]:

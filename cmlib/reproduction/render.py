@@ -15,9 +15,9 @@ NOT_RUN = "not run yet"
 DENSE = "dense-table"  # the pages' style for small numbers
 
 
-def number(value: float | None, sd: float | None = None) -> str:
-    """`75.90 ± 7.50`, the mean alone without a deviation, `-` without a mean."""
-    return "-" if value is None else f"{value:.2f}" + ("" if sd is None else f" ± {sd:.2f}")
+def number(value: float | None, sd: float | None = None, sign: str = "") -> str:
+    """`75.90 ± 7.50`, the mean alone without a deviation, `-` without a mean. sign: `+` for differences"""
+    return "-" if value is None else f"{value:{sign}.2f}" + ("" if sd is None else f" ± {sd:.2f}")
 
 
 def spread(values: Sequence[float]) -> str:
