@@ -52,7 +52,7 @@ ON_PAGE = {
         r"|[abc]sd\d+|(tau|chance|rank)\d+"  # standard deviations of the population; of rankings of methods
     ),
     "09_memory": "share",  # how far GEM is on the way from Naive to Cumulative, percent
-    "10_time": r"most|mean|median|[cmp]\d+",  # seconds of epochs by the fastest; costs by the cost model; growth of fastest epochs
+    "10_time": r"most|mean|median|[cmp]\d+",  # epochs by the fastest one; costs by the cost model; growth of fastest epochs
     "11_merging": (
         r"o_(scale_translate|linear|offset|none)_(accuracy|bwt_final)_task\d"  # means of single tasks
         r"|(col|row)(_span)?|rem|noise|later|low|high|c\d"  # effects
