@@ -1,6 +1,6 @@
 """The dry run of the lesson: how long its spoken text takes, and what else is in each part, beside the minutes of the plan.
 
-    python -m cmlib.teaching.dryrun     fill the table in book/lesson.md anew
+`cmlib tables` writes the table into book/lesson.md.
 
 Spoken are the block quotes, at `PACE` words a minute. A time in brackets counts, as `(2 minutes)` or `(30 seconds)`; a paragraph
 of directions without one counts half a minute.
@@ -9,15 +9,12 @@ of directions without one counts half a minute.
 from __future__ import annotations
 
 import re
-import sys
-from pathlib import Path
 
 from cmlib.errors import OptionError
 from cmlib.reproduction import render
 
 PACE = 120  # words a minute
 UNTIMED = 0.5  # minutes of a direction
-BEGIN, END = "% begin dry run\n", "% end dry run\n"
 PART = re.compile(r"^## (\d+) to (\d+): ([^\n]*)\n(.*?)(?=^## )", re.MULTILINE | re.DOTALL)
 TIME = re.compile(r"\((\d+) (minute|second)s?\)")
 
@@ -49,20 +46,3 @@ def table(text: str) -> str:
     rows.append(("**all**", [sum(minutes[k] for _, minutes in rows) for k in range(4)]))
     lines = [[name, f"{plan:.0f}", *(f"{one:.1f}" for one in rest)] for name, (plan, *rest) in rows]
     return render.markdown(("part", "planned, minutes", "spoken", "everything else", "reserve"), lines, numbers=4)
-
-
-def filled(text: str) -> str:
-    """The page with its table as it is now."""
-    head, _, rest = text.partition(BEGIN)
-    return f"{head}{BEGIN}\n{table(text)}\n\n{END}{rest.partition(END)[2]}"
-
-
-def main(arguments: list[str]) -> int:
-    """Fill the table of a page, `book/lesson.md` unless another one is named."""
-    path = Path(arguments[0] if arguments else "book/lesson.md")
-    path.write_text(filled(path.read_text(encoding="utf-8")), encoding="utf-8")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""What pages hold of the committed runs: tables between `% begin NAME` and `% end NAME`, and the README's picture."""
+"""Tables that pages hold between `% begin NAME` and `% end NAME`, most of them of the committed runs, and the README's picture."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from cmlib.methods import METHODS
 from cmlib.plots import figures, png
 from cmlib.reproduction import board, errata, fair, paper, record, report
 from cmlib.store import REPEATS, Store, committed, write_atomically
+from cmlib.teaching import dryrun, playground
 from cmlib.teaching.when import when_to_use
 
 TABLES = {  # by the name of its block
@@ -27,6 +28,7 @@ TABLES = {  # by the name of its block
     "errata_effects": lambda: errata.effects_table("digits"),
     "errata": lambda: errata.markdown("digits"),
     "errata_mini": lambda: errata.effects_alone("mini"),
+    "playground": playground.table,
 }
 
 LISTS = {  # what a chapter shows whole, by the name of its value in `cm.say`, as `{printed_numbers:markdown}`
@@ -65,13 +67,14 @@ def refresh_tables(folder: Path) -> list[Path]:
 
 
 def with_tables(text: str) -> str:
-    """A page's text with all its blocks filled anew; StoreError for a name that is no table."""
+    """A page's text with all its blocks filled anew; StoreError for a name that is no table. Only the lesson has a dry run."""
+    tables = {**TABLES, "dry_run": lambda: dryrun.table(text)}
 
     def fill(block: re.Match[str]) -> str:
         name = block[1]
-        if name not in TABLES:
-            raise StoreError(f"a page asks for the table '{name}'; allowed: {', '.join(TABLES)}")
-        return f"% begin {name}\n\n{TABLES[name]()}\n\n% end {name}"
+        if name not in tables:
+            raise StoreError(f"a page asks for the table '{name}'; allowed: {', '.join(tables)}")
+        return f"% begin {name}\n\n{tables[name]()}\n\n% end {name}"
 
     return re.sub(r"% begin (\w+)\n.*?% end \1", fill, text, flags=re.DOTALL)
 

@@ -1,6 +1,6 @@
 """The forgetting playground as files: its packed digits, and one page that works alone, from a USB stick.
 
-python -m cmlib.teaching.playground     write `digits.js`, `playground.html` and the table of book/playground.md anew
+python -m cmlib.teaching.playground     write `digits.js` and `playground.html` anew (the page's table: `cmlib tables`)
 
 The sources are plain modules of JavaScript in book/_static/playground; the book's page loads them one by one, and
 `playground.html` holds them all, one after the other, as they are.
@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from cmlib.reproduction import render
 from cmlib.store import write_atomically
 
 FOLDER = Path("book/_static/playground")
@@ -44,8 +45,7 @@ def code_words(counts: Mapping[int, int]) -> dict[int, str]:
     """Huffman's code: a word of 0 and 1 for each value, short ones for frequent values, none the beginning of another."""
     trees: list[tuple[int, int, dict[int, str]]] = [(n, value, {value: ""}) for value, n in sorted(counts.items())]
     while len(trees) > 1:
-        (n, _, first), (m, k, second) = sorted(trees, key=lambda tree: tree[:2])[:2]
-        trees = sorted(trees, key=lambda tree: tree[:2])[2:]
+        (n, _, first), (m, k, second), *trees = sorted(trees, key=lambda tree: tree[:2])
         trees.append((n + m, k, {v: "0" + w for v, w in first.items()} | {v: "1" + w for v, w in second.items()}))
     return trees[0][2]
 
@@ -129,8 +129,6 @@ html[data-theme] body {{ background: #fff; }} html[data-theme="dark"] body {{ ba
 
 # --- what twenty seeds say -------------------------------------------------------------------------------------------
 
-TEXT = Path("book/playground.md")
-BEGIN, END = "% table: ", "% end of table"
 TITLES = {"naive": "Naive", "cumulative": "Cumulative", "er": "ER", "ewc": "EWC", "cm": "CM"}
 
 
@@ -143,26 +141,17 @@ def table(folder: Path = FOLDER) -> str:
         more = {"with": ", with projectors (CIL)", "without": ", without projectors (CIL)", "": ""}[setting.get("projectors", "")]
         cells = [f"{np.mean(numbers[name]):.1f} ± {np.std(numbers[name]):.1f}" for name in ("accuracy", "bwt")]
         rows.setdefault(TITLES[setting["method"]] + more, {})[setting["scenario"]] = [cell.replace("-", "−") for cell in cells]
-    lines = ["| method | TIL: Accuracy | final BWT | CIL: Accuracy | final BWT |", "|---|--:|--:|--:|--:|"]
-    for name, row in rows.items():
-        lines.append(" | ".join(["| " + name, *row.get("til", ["", ""]), *row.get("cil", ["", ""])]) + " |")
-    return "\n".join(lines)
-
-
-def text(page: str, rows: str) -> str:
-    """The book's page with the table between its two marks."""
-    before, rest = page.split(BEGIN)
-    mark, rest = rest.split("\n", 1)
-    return f"{before}{BEGIN}{mark}\n\n{rows}\n\n{END}{rest.split(END)[1]}"
+    header = ("method", "TIL: Accuracy", "final BWT", "CIL: Accuracy", "final BWT")
+    lines = [[name, *row.get("til", ["", ""]), *row.get("cil", ["", ""])] for name, row in rows.items()]
+    return render.markdown(header, lines, numbers=4)
 
 
 def main(arguments: list[str]) -> list[Path]:
-    """Write digits, page and table to their places, or below another folder."""
+    """Write digits and page to their places, or below another folder."""
     root = Path(arguments[0]) if arguments else Path()
     write_atomically(root / FOLDER / "digits.js", digits_script().encode())
     write_atomically(root / PAGE, page(root / FOLDER).encode())
-    write_atomically(root / TEXT, text((root / TEXT).read_text(encoding="utf-8"), table(root / FOLDER)).encode())
-    return [root / FOLDER / "digits.js", root / PAGE, root / TEXT]
+    return [root / FOLDER / "digits.js", root / PAGE]
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from cmlib.methods.ewc import batch_square, consolidated
 from cmlib.nets import Backbone
 from cmlib.plots import style
 from cmlib.scenario import Scenario
-from cmlib.teaching import playground
+from cmlib.teaching import filled, playground
 
 ROOT = Path(__file__).resolve().parents[2]
 REFRESH = "run `python -m cmlib.teaching.playground`"
@@ -715,7 +715,7 @@ def test_a_default_run_is_quick_and_no_frame_works_long(browser: Any, tmp_path: 
 
 def test_the_table_of_the_page_is_that_of_the_runs() -> None:
     text = (ROOT / "book" / "playground.md").read_text(encoding="utf-8")
-    assert text == playground.text(text, playground.table(ROOT / playground.FOLDER)), REFRESH
+    assert text == filled.with_tables(text), "run `cmlib tables`"
     assert text.count("±") >= 22
 
 

@@ -83,7 +83,7 @@ def test_blocks_are_filled_and_unknown_ones_refused(tmp_path, monkeypatch):
     (tmp_path / "plain.md").write_text("no block\n", encoding="utf-8")
     assert filled.refresh_tables(tmp_path) == [page]
     assert page.read_text(encoding="utf-8") == "before\n\n% begin one\n\n| a |\n\n% end one\n\nafter\n"
-    with pytest.raises(cm.StoreError, match="asks for the table 'two'; allowed: one"):
+    with pytest.raises(cm.StoreError, match="asks for the table 'two'; allowed: one, dry_run"):
         filled.with_tables("% begin two\n% end two")
 
 

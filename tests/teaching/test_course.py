@@ -15,7 +15,7 @@ import yaml
 
 from cmlib import cli
 from cmlib.errors import OptionError
-from cmlib.teaching import course, dryrun, edition, notebooks, slides, solution
+from cmlib.teaching import course, dryrun, edition, filled, notebooks, slides, solution
 
 ROOT = Path(__file__).resolve().parents[2]
 BOOK = ROOT / "book"
@@ -383,7 +383,7 @@ def test_the_lesson_has_fifty_minutes_and_a_reserve_in_each_part() -> None:
 
 
 def test_the_table_of_the_dry_run_is_that_of_the_text() -> None:
-    assert dryrun.filled(LESSON) == LESSON, "run `python -m cmlib.teaching.dryrun`"
+    assert filled.with_tables(LESSON) == LESSON, "run `cmlib tables`"
 
 
 def test_the_dry_run_counts_words_and_times() -> None:
