@@ -1,4 +1,4 @@
-"""Tables that pages hold between `% begin NAME` and `% end NAME`, most of them of the committed runs, and the README's picture."""
+"""Tables that pages hold between `% begin NAME` and `% end NAME`, most of them of the committed runs, and the README picture."""
 
 from __future__ import annotations
 

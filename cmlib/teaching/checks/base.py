@@ -134,9 +134,16 @@ def verdict(answer: Any, tests: Callable[[Any, Test], None], number: str, hint: 
     return f"Not yet {number}: {problem}. {f'Hint: {hint}' if failures[number] > 1 else LATER}"
 
 
-def slip_in(slips: Mapping[str, Any], alike: Callable[[Any], Any]) -> str:
+def slip_in(slips: Mapping[str, Any], alike: Callable[[Any], Any], before: str = "") -> str:
     """The words of the first mistake whose result is `alike` the answer; empty when there is none."""
-    return next((words for words, result in slips.items() if alike(result)), "")
+    return next((before + words for words, result in slips.items() if alike(result)), "")
+
+
+def returned(value: Any, otherwise: str = "is `return` missing?") -> Any:
+    """What the reader's function gave back, which is not None; `otherwise` says what to return."""
+    if value is None:
+        raise NotYet(f"your function returns nothing; {otherwise}")
+    return value
 
 
 def plain(value: Any) -> Any:

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from cmlib.teaching.checks.base import NotYet, Test, exercise, numbers, slip_in
+from cmlib.teaching.checks.base import NotYet, Test, exercise, numbers, returned, slip_in
 
 Tasks = list[tuple[Tensor, Tensor]]
 
@@ -17,9 +17,7 @@ Tasks = list[tuple[Tensor, Tensor]]
 @exercise("1.1", hint="columns of R follow the order of training, and Naive keeps only what it trained on last")
 def ch01_1(answer: Callable[[], Any], test: Test) -> None:
     """`answer()` returns the last row of R (2 numbers), the final accuracy on A and that on B, when B is trained first."""
-    given = answer()
-    if given is None:
-        raise NotYet("your function returns nothing; is `return` missing?")
+    given = returned(answer())
     if not isinstance(given, tuple | list) or len(given) != 3:
         raise NotYet("return three things: the last row of R, the accuracy on A, the accuracy on B")
     first, last = numbers("the last row of R", given[0], 2)
@@ -52,10 +50,7 @@ def _compare(answer: Callable[[Tensor, Tensor], Any], z: Tensor, y: Tensor, test
     leaf = z.clone().requires_grad_()
     (wanted,) = torch.autograd.grad(F.cross_entropy(leaf, y), leaf)
     before = z.clone()
-    given = answer(z, y)
-    if given is None:
-        raise NotYet("your function returns nothing; return the gradient")
-    got = test.shape("the gradient", given, tuple(z.shape)).detach().to(wanted.dtype)
+    got = test.shape("the gradient", returned(answer(z, y), "return the gradient"), tuple(z.shape)).detach().to(wanted.dtype)
     test.true(torch.equal(z, before), "your function changes z; work on a copy")
     if torch.allclose(got, wanted, rtol=1e-3, atol=1e-4):
         return got
@@ -100,9 +95,7 @@ def ch01_3(answer: Callable[[Tasks, int], Any], test: Test) -> None:
     """`answer(train, kept)` returns the tasks, each with the first `kept` images of every earlier class beside its own."""
     for sizes, kept in (([(6, 5), (4, 7), (5, 5)], 2), ([(3, 9), (8, 2), (6, 6), (7, 4)], 3), ([(5, 5), (5, 5)], 0)):
         train = stream(sizes)
-        given = answer([(x.clone(), y.clone()) for x, y in train], kept)
-        if given is None:
-            raise NotYet("your function returns nothing; return the tasks")
+        given = returned(answer([(x.clone(), y.clone()) for x, y in train], kept), "return the tasks")
         if not isinstance(given, list | tuple) or len(given) != len(train):
             raise NotYet(f"return a list of {len(train)} tasks, one for each of `train`")
         for i, task in enumerate(given):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from cmlib import metrics
-from cmlib.teaching.checks.base import NotYet, Test, exercise, numbers, slip_in
+from cmlib.teaching.checks.base import NotYet, Test, exercise, numbers, returned, slip_in
 
 NAMES = ("Accuracy", "BWT", "final BWT", "learning accuracy", "forgetting")
 BY_HAND = ((90.0, np.nan, np.nan), (60.0, 80.0, np.nan), (30.0, 50.0, 100.0))  # the matrix of the chapter
@@ -33,10 +33,7 @@ RISEN = 93.0  # the accuracy on task 1 after task 2, which was 60
 @exercise("2.1", hint="write down which cells each number is made of, then ask whether the changed cell is among them")
 def ch02_1(answer: Callable[[], Sequence[float]], test: Test) -> None:
     """The changes of the five numbers when the accuracy on task 1 after task 2 rises from 60 to 93."""
-    given = answer()
-    if given is None:
-        raise NotYet("your function returns nothing; is `return` missing?")
-    got = _finite("the changes", given, 5)
+    got = _finite("the changes", returned(answer()), 5)
     before = np.array(BY_HAND)
     after = before.copy()
     after[1, 0] = RISEN
@@ -127,9 +124,7 @@ def ch02_3(answer: Callable[[Tensor, Tensor, int], Any], test: Test) -> None:
     for classes, n_tasks in ((4, 2), (10, 5), (12, 3), (6, 6)):
         order = torch.randperm(classes, generator=draws)
         y = torch.cat([torch.arange(classes), torch.randint(classes, (40,), generator=draws)])
-        given = answer(y.clone(), order.clone(), n_tasks)
-        if given is None:
-            raise NotYet("your function returns nothing; return the tasks")
+        given = returned(answer(y.clone(), order.clone(), n_tasks), "return the tasks")
         if not isinstance(given, list | tuple) or len(given) != n_tasks:
             raise NotYet(f"return a list of {n_tasks} tasks")
         for i, task in enumerate(given):

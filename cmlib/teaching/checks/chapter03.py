@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from cmlib.centroids import class_centroids, distances
-from cmlib.teaching.checks.base import NotYet, Test, exercise, slip_in
+from cmlib.teaching.checks.base import NotYet, Test, exercise, returned, slip_in
 
 # -- 3.1 --------------------------------------------------------------------------------------------------------------
 
@@ -22,9 +22,7 @@ QUERY = (0.0, 1.0)
 @exercise("3.1", hint="a centroid is a mean of two points, so it moves half as far; then compare three distances")
 def ch03_1(answer: Callable[[], Any], test: Test) -> None:
     """The new centroid of class 0 (x, y), and the class of the query before and after."""
-    given = answer()
-    if given is None:
-        raise NotYet("your function returns nothing; is `return` missing?")
+    given = returned(answer())
     if not isinstance(given, tuple | list) or len(given) != 3:
         raise NotYet("return three things: the new centroid (x, y), the class before, the class after")
     try:
@@ -74,9 +72,7 @@ def ch03_2(answer: Layer, test: Test) -> None:
 
 
 def _layer(given: Any, k: int, features: int, test: Test) -> tuple[Tensor, Tensor]:
-    if given is None:
-        raise NotYet("your function returns nothing; return weight and bias")
-    if not isinstance(given, tuple | list) or len(given) != 2:
+    if not isinstance(returned(given, "return weight and bias"), tuple | list) or len(given) != 2:
         raise NotYet("return two tensors: weight [K, E] and bias [K]")
     return test.shape("weight", given[0], (k, features)).double(), test.shape("bias", given[1], (k,)).double()
 

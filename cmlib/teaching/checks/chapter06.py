@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from cmlib.teaching.checks.base import NotYet, Test, exercise, slip_in
+from cmlib.teaching.checks.base import NotYet, Test, exercise, returned, slip_in
 
 # -- 6.1 --------------------------------------------------------------------------------------------------------------
 
@@ -21,9 +21,7 @@ SQUARES = {"x": 32.0, "y": 8.0, "z": 18.0}  # sums of squares of the six points 
 @exercise("6.1", hint="add up the squares on each axis; the plane takes the two largest sums, whichever axes they are")
 def ch06_1(answer: Any, test: Test) -> None:
     """Percent of the variance in the plane when the third pair of points lies at height 3 instead of 1."""
-    value = answer() if callable(answer) else answer
-    if value is None:
-        raise NotYet("your function returns nothing; is `return` missing?")
+    value = returned(answer() if callable(answer) else answer)
     try:
         percent = float(value)
     except (TypeError, ValueError):
@@ -48,9 +46,8 @@ Numbers = NDArray[np.float64]
 
 def _vector(value: Any, count: int, test: Test) -> Numbers:
     """The answer as `count` numbers: an array, a tensor or a list."""
-    if value is None:
-        raise NotYet("your function returns nothing")
     try:
+        value = returned(value)
         numbers = np.asarray(value.detach() if isinstance(value, torch.Tensor) else value, dtype=np.float64)
     except (TypeError, ValueError):
         raise NotYet(f"the answer must be numbers, one a class, got {type(value).__name__}") from None
@@ -173,8 +170,7 @@ def _direction(moved: Tensor, gradient: Tensor, right: Tensor, most: float, test
 
 
 def _the_loss(given: Any, test: Test) -> None:
-    if given is None:
-        raise NotYet("your function returns nothing; return the loss, detached")
+    returned(given, "return the loss, detached")
     value = given.item() if isinstance(given, Tensor) and given.numel() == 1 else given
     test.true(isinstance(value, int | float), f"the loss must be one number, got {type(given).__name__}")
     test.true(abs(value - 2.0) < 1e-4, f"the loss before the step is 2, got {value:g}; return that one")

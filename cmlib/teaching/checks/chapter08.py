@@ -81,9 +81,8 @@ def _why(got: np.ndarray[Any, Any], wanted: np.ndarray[Any, Any], scores: np.nda
         "ranks were counted from 0": wanted - 1,
         "the ranks were added up, not averaged": wanted * scores.shape[1],
     }
-    if words := slip_in(slips, lambda slip: np.allclose(got, slip)):
-        return f"it looks as if {words}"
-    return f"the mean ranks should be {wanted.round(2).tolist()}, got {got.round(2).tolist()}"
+    words = slip_in(slips, lambda slip: np.allclose(got, slip), "it looks as if ")
+    return words or f"the mean ranks should be {wanted.round(2).tolist()}, got {got.round(2).tolist()}"
 
 
 # -- 8.3 --------------------------------------------------------------------------------------------------------------

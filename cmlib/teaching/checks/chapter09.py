@@ -12,7 +12,7 @@ from torch import Tensor
 
 from cmlib import footprint
 from cmlib.footprint import Setting
-from cmlib.teaching.checks.base import Test, exercise
+from cmlib.teaching.checks.base import Test, exercise, plain
 
 # -- 9.1 --------------------------------------------------------------------------------------------------------------
 
@@ -75,8 +75,7 @@ def ch09_2(answer: Callable[..., int], test: Test) -> None:
 
 
 def _bytes(answer: Callable[..., int], sizes: tuple[int, ...], test: Test, what: str) -> None:
-    got = answer(*sizes)
-    got = got.item() if hasattr(got, "item") else got
+    got = plain(answer(*sizes))
     test.true(isinstance(got, int | float), f"bytes are a number, got {type(got).__name__}")
     tasks, classes, embedding, image, memory = sizes
     parts = footprint.kept("cm", "cil", Setting(tasks, classes, embedding, image, memory))

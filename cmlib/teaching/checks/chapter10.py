@@ -82,9 +82,8 @@ def _why(got: float, a: Sequence[float], b: Sequence[float], warm_up: int) -> st
         "b was divided by a": statistics.median(1 / one for one in ratios),
         "the fastest times were divided": min(x) / min(y),
     }
-    if words := slip_in(slips, lambda slip: math.isclose(got, slip, rel_tol=1e-9)):
-        return f"it looks as if {words}"
-    return f"the median ratio should be {statistics.median(ratios):.4g}, got {got:.4g}"
+    words = slip_in(slips, lambda slip: math.isclose(got, slip, rel_tol=1e-9), "it looks as if ")
+    return words or f"the median ratio should be {statistics.median(ratios):.4g}, got {got:.4g}"
 
 
 # -- 10.3 -------------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from cmlib.centroids import class_centroids
 from cmlib.experiment import Experiment, fresh
 from cmlib.methods.cm import CentroidsMatching
 from cmlib.scenario import Task
-from cmlib.teaching.checks.base import Test, exercise, slip_in
+from cmlib.teaching.checks.base import Test, exercise, plain, slip_in
 
 # -- 12.1 -------------------------------------------------------------------------------------------------------------
 
@@ -68,8 +68,7 @@ def ch12_2(answer: Missing, test: Test) -> None:
     )
     for counts, size in cases:
         given = list(counts)
-        got = answer(given, size)
-        got = got.item() if hasattr(got, "item") else got
+        got = plain(answer(given, size))
         test.true(isinstance(got, int | float), f"a chance is a number, got {type(got).__name__}")
         test.true(given == list(counts), "the list that was given must stay as it is")
         wanted = chance_of_missing(counts, size)
@@ -95,9 +94,8 @@ def _why(got: float, counts: Sequence[int], size: int, wanted: float) -> str:
         "it is the chance for the smallest class alone": max(alone),
         "it is in percent": 100 * wanted,
     }
-    if words := slip_in(slips, lambda slip: math.isclose(got, slip, rel_tol=1e-6, abs_tol=1e-9)):
-        return f"it looks as if {words}"
-    return f"the chance is {wanted:.4f}, got {got:.4f}"
+    words = slip_in(slips, lambda slip: math.isclose(got, slip, rel_tol=1e-6, abs_tol=1e-9), "it looks as if ")
+    return words or f"the chance is {wanted:.4f}, got {got:.4f}"
 
 
 # -- 12.3 -------------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from cmlib import datasets
 from cmlib.experiment import COMMON
 from cmlib.methods.base import Method
 from cmlib.scenario import Scenario, Task
-from cmlib.teaching.checks.base import NotYet, Test, exercise
+from cmlib.teaching.checks.base import NotYet, Test, exercise, plain
 
 # -- 17.1 -------------------------------------------------------------------------------------------------------------
 
@@ -32,8 +32,7 @@ def ch17_1(answer: Callable[..., float], test: Test) -> None:
 
 
 def _weighed(answer: Callable[..., float], row: list[float], counts: list[int], test: Test) -> None:
-    got = answer(torch.tensor(row), torch.tensor(counts))
-    got = float(got) if hasattr(got, "item") else got
+    got = plain(answer(torch.tensor(row), torch.tensor(counts)))
     right = sum(a * n for a, n in zip(row, counts, strict=True)) / sum(counts)
     what = f"row {row}, counts {counts}"
     test.true(isinstance(got, int | float), f"{what}: the accuracy is a number, got {type(got).__name__}")
