@@ -459,10 +459,9 @@ def _load_known(known: Known, data_root: Any, cache: Any) -> ImageData:
 
 def _find(layout: Layout, root: Path | None, cache: Any) -> Source | None:
     """Look in the data root, then among earlier downloads."""
-    places = [root] if root else []
-    places += [_downloads(cache)] if _downloads(cache).is_dir() else []
     with imagefiles.readable():
-        return next((source for place in places if (source := imagefiles.find(layout, place)) is not None), None)
+        places = [place for place in (root, _downloads(cache)) if place and place.is_dir()]
+        return next((source for place in places if (source := imagefiles.find(layout, place))), None)
 
 
 def _downloads(cache: Any) -> Path:

@@ -26,7 +26,8 @@ import time
 import urllib.request
 import zlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -121,10 +122,8 @@ def find(layout: Layout, root: Path) -> Source | None:
 def _look_variants(layout: Layout, root: Path) -> Source | None:
     """Return the first fitting folder `<name>-*` of `root`, with a note: it may be a part of the data set."""
     for folder in sorted(root.glob(f"{layout.name}-*/")):
-        source = look(folder, layout, strict=False)
-        if source is not None:
-            note = f"{layout.name}: using the folder {folder.name}, which may be a part of the data set"
-            return Source(source.kind, folder, source.train, source.test, source.labels, source.class_names, note)
+        if source := look(folder, layout, strict=False):
+            return replace(source, note=f"{layout.name}: using the folder {folder.name}, which may be a part of the data set")
     return None
 
 
@@ -316,8 +315,7 @@ def read(source: Source, layout: Layout | None = None, size: int | None = None) 
             x, y = read_pickles(files, layout.pickle_label)
         elif source.kind == "parquet":
             assert layout is not None
-            count = sum(_parquet(path).metadata.num_rows for path in files)
-            x, y = gather(_parquet_rows(files, layout.label), count, title, advice)
+            x, y = gather(_parquet_rows(files, layout.label), _rows_in(files), title, advice)
         else:
             x, y = gather(_file_rows(files, labels), len(files), title, advice, size)
         arrays[f"x_{split}"], arrays[f"y_{split}"] = x, y
@@ -390,40 +388,35 @@ def _parquet(path: Path) -> Any:
         raise _damaged(path, error) from None
 
 
+def _rows_in(files: tuple[Path, ...]) -> int:
+    return sum(_parquet(path).metadata.num_rows for path in files)
+
+
 def _damaged(path: Path, error: object) -> DataError:
     return DataError(f"cannot read {path}: damaged or incomplete ({one_line(error)}); copy or download it again")
 
 
 def _parquet_rows(files: tuple[Path, ...], label: str) -> Iterator[tuple[str, bytes, int]]:
-    """Yield the rows of parquet files in order."""
-    for path in files:
-        row = 0
-        for pictures, labels in _parquet_batches(path, label):
-            for raw, number in zip(pictures, labels, strict=True):
-                what = f"row {row} of {path}"
-                if raw is None or number is None:
-                    raise DataError(f"{what} has no {'image bytes' if raw is None else 'label'}")
-                yield what, raw, number
-                row += 1
-
-
-def _parquet_batches(path: Path, label: str) -> Iterator[tuple[list[bytes | None], list[int | None]]]:
-    """Yield image bytes and labels, a thousand rows at a time."""
+    """Yield the rows of parquet files in order, a thousand at a time in memory."""
     import pyarrow as pa
 
-    file = _parquet(path)
-    image = next((name for name in IMAGE_COLUMNS if name in file.schema_arrow.names), IMAGE_COLUMNS[0])
-    for name in (image, label):
-        if name not in file.schema_arrow.names:
-            raise DataError(f"{path} has no column {name}")
-    kind, number = file.schema_arrow.field(image).type, file.schema_arrow.field(label).type
-    if not pa.types.is_struct(kind) or kind.get_field_index("bytes") < 0 or not pa.types.is_integer(number):
-        raise DataError(f"{path}: {image} is {kind} and {label} is {number}; needed: struct<bytes, path> and integers")
-    try:
-        for batch in file.iter_batches(1000, columns=[image, label]):
-            yield batch.column(image).field("bytes").to_pylist(), batch.column(label).to_pylist()
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise _damaged(path, error) from None
+    for path in files:
+        file = _parquet(path)
+        image = next(name for name in IMAGE_COLUMNS if name in file.schema_arrow.names)
+        kind, number = (file.schema_arrow.field(name).type for name in (image, label))
+        if not pa.types.is_struct(kind) or kind.get_field_index("bytes") < 0 or not pa.types.is_integer(number):
+            raise DataError(f"{path}: {image} is {kind} and {label} is {number}; needed: struct<bytes, path> and integers")
+        try:
+            rows = (row for batch in file.iter_batches(1000, columns=[image, label]) for row in batch.to_pylist())
+            for k, row in enumerate(rows):
+                what, raw = f"row {k} of {path}", (row[image] or {}).get("bytes")
+                if raw is None or row[label] is None:
+                    raise DataError(f"{what} has no {'image bytes' if raw is None else 'label'}")
+                yield what, raw, row[label]
+        except DataError:
+            raise
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise _damaged(path, error) from None
 
 
 class _SafeUnpickler(pickle.Unpickler):
@@ -461,8 +454,7 @@ def count_images(source: Source) -> tuple[int, int] | None:
         return None
     if source.kind == "images":
         return len(source.train), len(source.test)
-    train, test = (sum(_parquet(path).metadata.num_rows for path in files) for files in (source.train, source.test))
-    return train, test
+    return _rows_in(source.train), _rows_in(source.test)
 
 
 # ---------------------------------------------------------------- feature vectors
@@ -628,23 +620,20 @@ def download(layout: Layout, root: Path, note: str = "") -> Source:
 
 def probe(url: str) -> None:
     """Return when `url` answers; raise `OSError` within seconds otherwise (name servers may hang: hence a thread)."""
-    outcome: list[BaseException | None] = []
+    outcome: Future[None] = Future()
 
     def ask() -> None:
         request = urllib.request.Request(url, method="HEAD", headers={"User-Agent": "cmlib"})
         try:
-            urllib.request.urlopen(request, timeout=PROBE_SECONDS).close()
-            outcome.append(None)
+            outcome.set_result(urllib.request.urlopen(request, timeout=PROBE_SECONDS).close())
         except BaseException as error:
-            outcome.append(error)
+            outcome.set_exception(error)
 
-    thread = threading.Thread(target=ask, daemon=True)
-    thread.start()
-    thread.join(PROBE_SECONDS + 2)
-    if not outcome:
-        raise OSError(f"no answer within {PROBE_SECONDS} seconds")
-    if outcome[0] is not None:
-        raise outcome[0]
+    threading.Thread(target=ask, daemon=True).start()
+    try:
+        outcome.result(PROBE_SECONDS + 2)
+    except TimeoutError:  # the host's own, too
+        raise OSError(f"no answer within {PROBE_SECONDS} seconds") from None
 
 
 # ---------------------------------------------------------------- cache
