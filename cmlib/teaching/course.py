@@ -27,7 +27,7 @@ from typing import Any
 from urllib.parse import unquote, urldefrag
 
 from cmlib.errors import CmlibError, OptionError, StoreError
-from cmlib.teaching import edition, notebooks, slides
+from cmlib.teaching import edition, myst, notebooks, slides
 
 OUT = "_build/course"
 FOLDERS, START = ("student", "instructor", "slides"), "START_HERE.html"
@@ -38,6 +38,7 @@ HANDED_OUT = (SHEET, edition.QUIZ)  # of the teachers' pages, the last without i
 EXTRA = ("playground.html",)  # of book/_static, which chapters link to
 NOT_ALONE = ("index.md", "playground.md")  # pages that are nothing without the site around them
 ROOM = ("jupyterlab",)  # what a room needs besides the package
+LINK = re.compile(r"(?<!!)\[([^\]]*)\]\((?!https?:)([^)]*)\)")  # words, place
 DATE = (2022, 8, 3, 0, 0, 0)  # of every file in an archive, so that the same course is the same bytes
 
 
@@ -81,15 +82,13 @@ def page(text: str, known: Iterable[str] = (), mathjax: str = "../slides/mathjax
     """A page of Markdown as one HTML file. known: names of the files beside it; a link to another one becomes plain words."""
     names = set(known)
 
-    def link(found: re.Match[str]) -> str:
-        place, anchor = urldefrag(found[2])
-        as_page = re.sub(r"\.md$", ".html", place)
-        target = place if place in names else as_page if as_page in names else ""
-        if not place or not target:
-            return found[1]
-        return f"[{found[1] or place}]({target}{f'#{anchor}' if anchor else ''})"
+    def link(place: str) -> str | None:
+        address, anchor = urldefrag(place)
+        as_page = re.sub(r"\.md$", ".html", address)
+        target = address if address in names else as_page if as_page in names else ""
+        return f"{target}{anchor and '#'}{anchor}" if address and target else None
 
-    body = slides.rendered(re.sub(r"^\([\w-]+\)=\n", "", text, flags=re.MULTILINE), link)
+    body = myst.rendered(text, link)
     body = re.sub(r"<h([23])>(.*?)</h\1>", lambda found: f'<h{found[1]} id="{_anchor(found[2])}">{found[2]}</h{found[1]}>', body)
     title = re.search(r"^# (.*)", text, re.MULTILINE)
     formulas = f'<script defer src="{mathjax}"></script>' if r"\(" in body or r"\[" in body else ""
@@ -262,7 +261,7 @@ def _plain_links(text: str, target: Path, root: Path) -> str:
         place = urldefrag(found[2])[0]
         return found[0] if not place or place in keep else (found[1] or place)
 
-    return slides.LINK.sub(link, text.replace("](playground.md)", "](playground.html)"))
+    return LINK.sub(link, text.replace("](playground.md)", "](playground.html)"))
 
 
 def _write_page(path: Path, text: str) -> None:

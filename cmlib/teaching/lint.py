@@ -15,6 +15,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from cmlib.teaching import myst
+
 REPOSITORY = "https://github.com/centroids-matching/centroids-matching-book"
 INSTALL = f"""\
 # Only in Colab: install the book's package. Anywhere else this cell does nothing.
@@ -110,8 +112,6 @@ def _text_of(output: Any) -> str:
 
 # --- pictures and what a page loads ------------------------------------------------------------------------------
 
-_MARKDOWN_IMAGE = re.compile(r"!\[([^\]]*)\]\(\s*<?([^)\s>]*)")
-_FIGURE = re.compile(r"^ *(:{3,})\{(?:image|figure)\} *(\S+)[^\n]*\n(.*?)^ *\1", re.MULTILINE | re.DOTALL)
 _OUTSIDE = re.compile(r"^\s*(?:https?:|ftp:)?//", re.IGNORECASE)
 _STYLE_OUTSIDE = re.compile(r"(?:url\(\s*['\"]?|@import\s+(?:url\()?['\"]?)\s*(?:https?:)?//[^)'\"\s]+", re.IGNORECASE)
 _SCRIPT_OUTSIDE = re.compile(r"https?://(?!www\.w3\.org/)[^\s'\"]+")
@@ -147,7 +147,7 @@ def _described(tag: Any) -> bool:
 def _pages(cell: Any) -> Iterator[str]:
     """The HTML of a cell: that of its outputs, and that written into its text."""
     if cell.cell_type == "markdown":
-        yield without_code_and_math(cell.source)
+        yield myst.rendered(cell.source)
     for output in cell.get("outputs", []):
         data = output.get("data", {})
         yield from (data[kind] for kind in ("text/html", "image/svg+xml", "text/markdown") if kind in data)
@@ -158,23 +158,13 @@ def undescribed(cell: Any, number: int) -> Iterator[str]:
     for output in cell.get("outputs", []):
         if any(kind.startswith("image/") for kind in output.get("data", {})):
             yield f"cell {number} shows a bare figure; use cm.show(fig, alt=...)"
-    bare = [what for page in _pages(cell) for what in _pictures(page)[0]]
-    if cell.cell_type == "markdown":
-        text = without_code_and_math(cell.source)
-        bare += ["an image" for alt, _ in _MARKDOWN_IMAGE.findall(text) if not alt.strip()]
-        bare += ["a figure" for *_, body in _FIGURE.findall(text) if not re.search(r"^ *:alt: *\S", body, re.MULTILINE)]
-    for what in bare:
+    for what in (what for page in _pages(cell) for what in _pictures(page)[0]):
         yield f"cell {number} has {what} without alt text"
 
 
 def off_site(cell: Any, number: int) -> Iterator[str]:
     """Scripts, styles, fonts and pictures that would come from another server. (Links are no matter.)"""
-    outside = [address for page in _pages(cell) for address in _pictures(page)[1]]
-    if cell.cell_type == "markdown":
-        text = without_code_and_math(cell.source)
-        named = [address for _, address in _MARKDOWN_IMAGE.findall(text)] + [address for _, address, _ in _FIGURE.findall(text)]
-        outside += [address for address in named if _OUTSIDE.match(address)]
-    for address in outside:
+    for address in (address for page in _pages(cell) for address in _pictures(page)[1]):
         yield f"cell {number} loads from another server: {address[:80]}"
     for output in cell.get("outputs", []):
         yield from (f"cell {number}: an output of type {kind} needs scripts of others" for kind in _foreign(output))
@@ -186,11 +176,7 @@ def _foreign(output: Mapping[str, Any]) -> list[str]:
 
 # --- numbers in the text -----------------------------------------------------------------------------------------
 
-_FENCE = re.compile(r"^ *(`{3,}|~{3,})([^\n`]*)\n(.*?)^ *\1 *$", re.MULTILINE | re.DOTALL)
-_CODE_FENCES = ("", "math", "code", "code-block", "code-cell", "sourcecode", "literalinclude", "raw", "bibliography")
-_CODE = re.compile(r"(`+)(?!`)(?:(?!\n\s*\n).)*?(?<!`)\1(?!`)", re.DOTALL)
-_MATH = re.compile(r"\$\$.*?\$\$|\\begin\{(\w+\*?)\}.*?\\end\{\1\}|\$(?:(?!\n\s*\n)[^$])*\$", re.DOTALL)
-_LINK = re.compile(r"(?<=\])\([^)\s]*\)|<?https?://[^\s>)]*>?")
+_LINK = re.compile(r"https?://[^\s>)]*")
 _TAG = re.compile(r"<!--.*?-->|</?[A-Za-z][^<>]*>", re.DOTALL)
 _QUOTE = re.compile(r"“[^”]{1,600}”|\"[^\"]{1,600}\"", re.DOTALL)
 _ORDER = re.compile(
@@ -202,48 +188,46 @@ _ORDER = re.compile(
 _DECIMAL = re.compile(r"(?<![\w.,])[-+−]?\d*\.\d+(?![\w]|\.\d)")
 _PAPER = re.compile(r"\b(?:paper|printed|prints|authors|released code)\b", re.IGNORECASE)
 _SENTENCE = re.compile(r"(?<=[.!?:;])[\")*_]*\s+(?=[^a-z\s])")
-_ITEM = re.compile(r"^\s*(?:[-*+]|\d+\.)\s+")
-
-
-def without_code_and_math(source: str) -> str:
-    """A Markdown text without fenced code, code spans and equations; directives stay, between colons."""
-
-    def fence(match: re.Match[str]) -> str:
-        info = match[2].strip()
-        name = info[1:].partition("}")[0] if info.startswith("{") else ""
-        colons = ":" * len(match[1])
-        return f"{colons}{info}\n{without_code_and_math(match[3])}{colons}" if name not in _CODE_FENCES else ""
-
-    text = _FENCE.sub(fence, source)
-    return _MATH.sub(" ", _CODE.sub(" ", text))
 
 
 def typed_decimals(source: str) -> list[str]:
     """Numbers with decimals that a Markdown text states by itself, each with the words before it; see the module's text."""
-    text = without_code_and_math(source)
-    for pattern in (_LINK, _TAG, _QUOTE, _ORDER):
+    return [found for block in _blocks(source) for found in _typed(block)]
+
+
+def _blocks(source: str) -> Iterator[list[str]]:
+    """Paragraphs and items as one text each, tables as one a row; headings and block quotes are left out."""
+    rows: list[str] = []
+    left_out = 0  # how many of these are open
+    for token in myst.tokens(source):
+        left_out += token.nesting * token.type.startswith(("heading", "blockquote"))
+        if token.type == "tr_open":
+            rows.append("")
+        elif token.type == "table_close":
+            yield rows
+            rows = []
+        elif token.type in ("inline", "html_block") and not left_out:
+            if not rows:
+                yield [_words(token)]
+            else:
+                rows[-1] += f" {_words(token)}"
+
+
+def _words(token: Any) -> str:
+    """The text of a block, without code, equations, tags, links, quotations and numbers of order."""
+    text = token.content if token.type == "html_block" else "".join(map(_word, token.children))
+    for pattern in (_TAG, _LINK, _QUOTE, _ORDER):
         text = pattern.sub(" ", text)
-    return [found for block in _blocks(text) for found in _typed(block)]
+    return str(text)
 
 
-def _blocks(text: str) -> Iterator[list[str]]:
-    """Paragraphs, list items and tables, as lists of lines; headings, block quotes and options of directives are left out."""
-    block: list[str] = []
-    for line in [*text.splitlines(), ""]:
-        bare = line.strip()
-        table = bare.startswith("|")
-        if not bare or _ITEM.match(line) or table != (bool(block) and block[-1].startswith("|")):
-            if block:
-                yield block
-            block = []
-        if bare and not re.match(r"#{1,6} |>|:[\w-]+:|:{3,}|`{3,}", bare):
-            block.append(bare)
+def _word(token: Any) -> str:
+    return token.content if token.type == "text" else "" if token.nesting else " "
 
 
 def _typed(block: list[str]) -> Iterator[str]:
-    table = block[0].startswith("|")
-    if table and _PAPER.search(block[0]):
+    if len(block) > 1 and _PAPER.search(block[0]):
         return
-    for part in block if table else _SENTENCE.split(" ".join(block)):
+    for part in block if len(block) > 1 else _SENTENCE.split(" ".join(block[0].split())):
         if not _PAPER.search(part):
             yield from (" ".join(part[: match.end()].split()[-6:]) for match in _DECIMAL.finditer(part))

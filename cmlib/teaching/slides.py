@@ -13,12 +13,12 @@ import html
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from cmlib.errors import OptionError
-from cmlib.teaching import edition, notebooks
+from cmlib.teaching import edition, myst, notebooks
 from cmlib.teaching.lint import HIDDEN
 
 TAG = "slide"
@@ -26,73 +26,32 @@ SHARED = ("reveal", "mathjax")  # folders of book/_static that the slides need b
 FITS = 220  # letters of a paragraph or an item
 LEFT_OUT = ("Next",)  # headings of a chapter that lead on to another page
 END = "<!-- end -->"  # of what is seen of a slide
-BOX = re.compile(r"^(`{3,}|:{3,})\{admonition\} *([^\n]*)\n((?::[\w-]+:[^\n]*\n)*)(.*?)^\1 *$", re.MULTILINE | re.DOTALL)
-MATH = re.compile(r"```\{math\}\n(.*?)```|\$\$(.*?)\$\$|(\\begin\{(align\*?|equation\*?)\}.*?\\end\{\4\})", re.DOTALL)
-CODE = re.compile(r"^```(?!\{)[^\n]*\n.*?^```[ \t]*$", re.DOTALL | re.MULTILINE)  # in which nothing is replaced
-ROLE = re.compile(r"\s*\{cite[:\w]*\}`[^`]*`")
-LINK = re.compile(r"(?<!!)\[([^\]]*)\]\((?!https?:)([^)]*)\)")  # words, place
 SENTENCE = re.compile(r"(?<=[.!?:])[*_\")]*(?=\s+(?:[A-Z\[(*`$\"]|$))")
 
 
 # --- Markdown -----------------------------------------------------------------------------------------------------------
 
 
-def rendered(text: str, link: Callable[[re.Match[str]], str] | None = None) -> str:
-    """Markdown of a chapter as HTML: formulas for MathJax, boxes, tables.
-
-    link: what becomes of `[words](place)` inside the book; without it the words alone.
-    """
-    from markdown_it import MarkdownIt
-
-    kept: list[str] = []
-
-    def keep(piece: str) -> str:
-        kept.append(piece)
-        return f"\x02{len(kept) - 1}\x03"
-
-    text = BOX.sub(lambda box: f"\n\n{keep(_box(box, link))}\n\n", text)
-    text = CODE.sub(lambda code: f"\n\n{keep(MarkdownIt('commonmark').render(code[0]))}\n\n", text)
-    text = MATH.sub(lambda found: f"\n\n{keep(_formula(found))}\n\n", text)
-    text = re.sub(r"(?<![\\$])\$([^$\n]+(?:\n[^$\n]+)?)\$", lambda found: keep(rf"\({html.escape(found[1])}\)"), text)
-    text = LINK.sub(link or r"\1", ROLE.sub("", text)).replace('href="playground.html', 'href="../student/playground.html')
-    made = str(MarkdownIt("commonmark", {"html": True}).enable("table").render(text))
-    made = re.sub(r"<p>\x02(\d+)\x03</p>", lambda found: kept[int(found[1])], made)
-    return re.sub(r"\x02(\d+)\x03", lambda found: kept[int(found[1])], made)
-
-
-def _box(found: re.Match[str], link: Callable[[re.Match[str]], str] | None) -> str:
-    title, inside = html.escape(found[2]), rendered(found[4], link)
-    if "dropdown" in found[3]:
-        return f"<details><summary>{title}</summary>{inside}</details>"
-    return f'<aside class="box"><p><strong>{title}</strong></p>{inside}</aside>'
-
-
-def _formula(found: re.Match[str]) -> str:
-    body = (found[1] or found[2] or found[3]).strip()
-    return rf"<div class='formula'>\[{html.escape(body)}\]</div>"
+def rendered(text: str) -> str:
+    """Markdown of a chapter as HTML; of a link inside the book only the words."""
+    return myst.rendered(text).replace('href="playground.html', 'href="../student/playground.html')
 
 
 def shortened(text: str) -> str:
-    """A text for a slide: the first sentence of each paragraph and item; formulas, tables, HTML and boxes as they are."""
-    kept: list[str] = []
-
-    def keep(found: re.Match[str]) -> str:
-        kept.append("" if found.re is BOX and "dropdown" in found[3] else found[0])
-        return f"\n\n\x02{len(kept) - 1}\x03\n\n"
-
-    text = MATH.sub(keep, BOX.sub(keep, text))
-    blocks = [_short_block(block) for block in re.split(r"\n\s*\n", text.strip())]
-    whole = "\n\n".join(block for block in blocks if block)
-    for _ in range(2):  # a formula may stand in a box
-        whole = re.sub(r"\x02(\d+)\x03", lambda found: kept[int(found[1])], whole)
-    return whole
-
-
-def _short_block(block: str) -> str:
-    if block.lstrip().startswith(("|", "<", "#", "```", "\x02")):
-        return block
-    items = re.split(r"^(?=\s{0,3}(?:[-*+]|\d+\.)\s)", block, flags=re.MULTILINE)
-    return "\n".join(_first_sentences(item) for item in items if item.strip())
+    """A text for a slide: the first sentences of each paragraph and item; all else as it is, without what is folded."""
+    lines, kept = text.splitlines(), []
+    blocks = [token for token in myst.parser().parse(text) if token.map and not token.level]
+    for token, end in zip(blocks, [*(token.map[0] for token in blocks[1:]), len(lines)], strict=True):
+        block = "\n".join(lines[token.map[0] : end]).strip()
+        if "fence" in token.type and ":class: dropdown" in token.content:
+            continue
+        if token.type == "paragraph_open" and not block.startswith("<"):
+            block = _first_sentences(block)
+        elif token.type.endswith("list_open"):
+            items = re.split(r"^(?=\s{0,3}(?:[-*+]|\d+\.)\s)", block, flags=re.MULTILINE)
+            block = "\n".join(_first_sentences(item) for item in items if item.strip())
+        kept.append(block)
+    return "\n\n".join(kept)
 
 
 def _first_sentences(text: str) -> str:

@@ -8,14 +8,13 @@ from pathlib import Path
 from urllib.parse import urldefrag, urlsplit
 
 import pytest
+from bs4 import BeautifulSoup
 
-from cmlib.teaching import lint, notebooks
+from cmlib.teaching import lint, myst, notebooks
 
 ROOT = Path(__file__).resolve().parents[2]
 BOOK = ROOT / "book"
 PAGES = [*sorted(BOOK.glob("*.md")), *notebooks.chapters(folder=BOOK)]
-MARKDOWN = re.compile(r"(?<!\\)\]\(<?((?:[^\s()<>]|\([^\s()]*\))*)>?(?:\s+\"[^\"]*\")?\)")
-BARE = re.compile(r"<(https?:[^>\s]*)>|\bhref=\"([^\"]*)\"")
 COLAB = "https://colab.research.google.com/github/" + lint.REPOSITORY.removeprefix("https://github.com/")
 
 
@@ -31,11 +30,8 @@ def texts(path: Path) -> Iterator[str]:
 
 
 def links(path: Path) -> list[str]:
-    found = []
-    for text in texts(path):
-        plain = lint.without_code_and_math(text)
-        found += MARKDOWN.findall(plain) + ["".join(pair) for pair in BARE.findall(plain)]
-    return list(dict.fromkeys(found))
+    page = "\n".join(myst.rendered(text, lambda place: place) for text in texts(path))
+    return list(dict.fromkeys(str(tag["href"]) for tag in BeautifulSoup(page, "html.parser").select("a[href]")))
 
 
 def places(path: Path) -> set[str]:
@@ -94,8 +90,6 @@ def test_inner_links_lead_to_a_page_and_a_place(path: Path) -> None:
 def test_what_is_wrong_would_be_found() -> None:
     assert wrong_form("http://a.org") and wrong_form("https://localhost/x") and wrong_form("https://a.org/x.")
     assert not wrong_form("https://a.org/x_(y)") and not wrong_form("https://gitlab.com/a/b/blob/0f/x.py#L1-L2")
-    found = MARKDOWN.findall("[a](https://a.org/x_(y)) and [b](b.md#c) and `[c](d)`")
-    assert found[:2] == ["https://a.org/x_(y)", "b.md#c"]
 
 
 def test_there_are_links_to_look_at() -> None:

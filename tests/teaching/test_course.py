@@ -326,6 +326,12 @@ def test_formulas_roles_and_links_of_the_book() -> None:
     made = slides.rendered(text)
     assert r"\(a_1 &lt; b\)" in made and r"\[x^2 &lt; 3\]" in made and r"\[y_1\]" in made
     assert "cite" not in made and "chapter 4," in made and "04_x" not in made
+    assert slides.rendered("`heads[i](x)` $x$") == "<p><code>heads[i](x)</code> \\(x\\)</p>\n"
+
+
+def test_comments_and_labels_of_a_page_are_not_seen() -> None:
+    made = course.page("(lesson)=\n# A\n\n% begin table\n\nb, see [](c.md) and [d](e.md#f)\n\n% end table\n", ["c.html"])
+    assert '<h1>A</h1>\n<p>b, see <a href="c.html">c.md</a> and d</p>\n</body>' in made
 
 
 def test_decks_of_the_book(made: Path) -> None:

@@ -287,7 +287,7 @@ NUMBER = "cell 0 types a number: '"
     [
         ("![](cat.png)", "has an image without alt text"),
         ("![A cat](https://example.org/cat.png)", "loads from another server"),
-        ("```{figure} cat.png\nA cat.\n```", "has a figure without alt text"),
+        ("```{figure} cat.png\nA cat.\n```", "has an image without alt text"),
         (":::{figure} https://example.org/cat.png\n:alt: A cat.\n:::", "loads from another server"),
         ("CM ends at 64.7 %.", NUMBER),
         ("It is **0.5** points better.", NUMBER),
