@@ -88,7 +88,7 @@ def page(text: str, known: Iterable[str] = (), mathjax: str = "../slides/mathjax
         target = address if address in names else as_page if as_page in names else ""
         return f"{target}{anchor and '#'}{anchor}" if address and target else None
 
-    body = myst.rendered(text, link)
+    body = myst.linked(myst.rendered(text), link)
     body = re.sub(r"<h([23])>(.*?)</h\1>", lambda found: f'<h{found[1]} id="{_anchor(found[2])}">{found[2]}</h{found[1]}>', body)
     title = re.search(r"^# (.*)", text, re.MULTILINE)
     formulas = f'<script defer src="{mathjax}"></script>' if r"\(" in body or r"\[" in body else ""

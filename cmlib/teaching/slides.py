@@ -33,8 +33,8 @@ SENTENCE = re.compile(r"(?<=[.!?:])[*_\")]*(?=\s+(?:[A-Z\[(*`$\"]|$))")
 
 
 def rendered(text: str) -> str:
-    """Markdown of a chapter as HTML; of a link inside the book only the words."""
-    return myst.rendered(text).replace('href="playground.html', 'href="../student/playground.html')
+    """Markdown of a chapter as HTML; of a link inside the book only the words, unless it leads to the playground."""
+    return myst.linked(myst.rendered(text), lambda place: f"../student/{place}" if place.startswith("playground.html") else None)
 
 
 def shortened(text: str) -> str:

@@ -30,7 +30,7 @@ def texts(path: Path) -> Iterator[str]:
 
 
 def links(path: Path) -> list[str]:
-    page = "\n".join(myst.rendered(text, lambda place: place) for text in texts(path))
+    page = "\n".join(myst.rendered(text) for text in texts(path))
     return list(dict.fromkeys(str(tag["href"]) for tag in BeautifulSoup(page, "html.parser").select("a[href]")))
 
 
