@@ -23,7 +23,7 @@ from torch import Tensor
 
 from cmlib import imagefiles
 from cmlib.errors import DataError, OptionError, check_name
-from cmlib.imagefiles import KEYS, Arrays, Layout, Source, one_line
+from cmlib.imagefiles import KEYS, Arrays, Known, Source, one_line
 
 log = logging.getLogger("cmlib")
 
@@ -76,49 +76,25 @@ class ImageData:
         return f"{len(self.y_train):,} of {full:,} training images" if len(self.y_train) < full else ""
 
 
-@dataclass(frozen=True)
-class Known:
-    """The published facts of a data set."""
-
-    layout: Layout
-    train: int
-    test: int
-    size: str
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-    class_names: tuple[str, ...]
-    augmentation: str = "crop-flip"
-    digest: str = ""  # of the copy that the committed runs were made from; another copy may have its images in another order
-
-
 _BATCHES = (tuple(f"data_batch_{i}" for i in range(1, 6)), ("test_batch",))
-_TINY_WORDS = ("valid", "validation", "val", "test")
-KNOWN = {
-    "digits": Known(
-        Layout("digits", 10, "", ""), 1437, 360, "8x8x1", (0.3048,), (0.3756,), tuple("0123456789"),
-        augmentation="none", digest="5e318f648358",
+_CIFAR10_MOMENTS = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
+_SETS = (
+    Known("digits", 1437, 360, "8x8x1", (0.3048,), (0.3756,), tuple("0123456789"), "none", digest="5e318f648358"),
+    Known(
+        "cifar10", 50_000, 10_000, "32x32x3", *_CIFAR10_MOMENTS, CIFAR10_CLASSES, digest="adeb2446939d", label="label",
+        official="cifar-10-batches-py", pickles=_BATCHES, pickle_label="labels", download="CIFAR10",
     ),
-    "cifar10": Known(
-        Layout(
-            "cifar10", 10, "label", "cifar-10-batches-py",
-            pickles=_BATCHES, pickle_label="labels", download="CIFAR10",
-        ),
-        50_000, 10_000, "32x32x3", (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616), CIFAR10_CLASSES,
-        digest="adeb2446939d",
+    Known(
+        "cifar100", 50_000, 10_000, "32x32x3", (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762), CIFAR100_CLASSES,
+        label="fine_label", official="cifar-100-python", pickles=(("train",), ("test",)), pickle_label="fine_labels",
+        download="CIFAR100",
     ),
-    "cifar100": Known(
-        Layout(
-            "cifar100", 100, "fine_label", "cifar-100-python",
-            pickles=(("train",), ("test",)), pickle_label="fine_labels", download="CIFAR100",
-        ),
-        50_000, 10_000, "32x32x3", (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762), CIFAR100_CLASSES,
+    Known(  # flips alone and CIFAR-10's constants, as the released code
+        "tiny-imagenet", 100_000, 10_000, "64x64x3", *_CIFAR10_MOMENTS, tuple(map(str, range(200))), "flip",
+        label="label", official="tiny-imagenet-200", test_words=("valid", "validation", "val", "test"),
     ),
-    "tiny-imagenet": Known(
-        Layout("tiny-imagenet", 200, "label", "tiny-imagenet-200", test_words=_TINY_WORDS),
-        100_000, 10_000, "64x64x3", (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616), tuple(map(str, range(200))),
-        augmentation="flip",  # flips alone and CIFAR-10's constants, as the released code
-    ),
-}  # fmt: skip
+)  # fmt: skip
+KNOWN = {known.name: known for known in _SETS}
 
 
 ARRAYS = "arrays"  # the name of a caller's own arrays
@@ -424,70 +400,70 @@ def _root(data_root: Any) -> Path | None:
 
 def _load_known(known: Known, data_root: Any, cache: Any) -> ImageData:
     """Find, read (or fetch) and check one of the known sets."""
-    layout, root = known.layout, _root(data_root)
+    root = _root(data_root)
     for place in (root, _downloads(cache)):
         if place is not None:
             imagefiles.clear_downloads(place)
-    source = _find(layout, root, cache)
+    source = _find(known, root, cache)
     if source is None:
-        if data_root is not None or not layout.download:
-            raise DataError(f"{layout.name} was not found{_tried(layout, root)}: {_how(layout)}")
+        if data_root is not None or not known.download:
+            raise DataError(f"{known.name} was not found{_tried(known, root)}: {_how(known)}")
         try:
             place = root or _downloads(cache)
-            note = f"{layout.name} was not found{_tried(layout, root)}: torchvision downloads its archive to {place}, which"
-            source = imagefiles.download(layout, place, f"{note} may take long; the quick way is to {_put(layout)}")
+            note = f"{known.name} was not found{_tried(known, root)}: torchvision downloads its archive to {place}, which"
+            source = imagefiles.download(known, place, f"{note} may take long; the quick way is to {_put(known)}")
         except DataError as error:
             raise DataError(
-                f"{layout.name} was not found{_tried(layout, root)} and could not be downloaded ({error}): {_how(layout)}"
+                f"{known.name} was not found{_tried(known, root)} and could not be downloaded ({error}): {_how(known)}"
             ) from None
     if source.note:
         log.warning(source.note)
-    arrays, digest = imagefiles.cached(layout.name, source, layout, cache)
+    arrays, digest = imagefiles.cached(known.name, source, known, cache)
     height, width = arrays["x_train"].shape[2:]
     if max(height, width) > int(known.size.split("x")[0]):  # smaller ones stand in for the real ones in rehearsals
-        raise DataError(f"{source.folder} holds images of {height}x{width}; those of {layout.name} are {known.size}")
+        raise DataError(f"{source.folder} holds images of {height}x{width}; those of {known.name} are {known.size}")
     class_names = known.class_names
-    if layout.name == "tiny-imagenet":
+    if known.name == "tiny-imagenet":
         class_names = imagefiles.tiny_names(source) or class_names
-    if len(class_names) != layout.classes:
-        raise DataError(f"{source.folder} names {len(class_names)} classes; {layout.name} has {layout.classes}")
-    data = _finish(layout.name, arrays, class_names, known.augmentation, known.mean, known.std, digest)
+    if len(class_names) != len(known.class_names):
+        raise DataError(f"{source.folder} names {len(class_names)} classes; {known.name} has {len(known.class_names)}")
+    data = _finish(known.name, arrays, class_names, known.augmentation, known.mean, known.std, digest)
     if data.part and not source.note:
-        log.warning("%s: %s; tables do not count runs on a part of the data", layout.name, data.part)
+        log.warning("%s: %s; tables do not count runs on a part of the data", known.name, data.part)
     return data
 
 
-def _find(layout: Layout, root: Path | None, cache: Any) -> Source | None:
+def _find(known: Known, root: Path | None, cache: Any) -> Source | None:
     """Look in the data root, then among earlier downloads."""
     with imagefiles.readable():
         places = [place for place in (root, _downloads(cache)) if place and place.is_dir()]
-        return next((source for place in places if (source := imagefiles.find(layout, place))), None)
+        return next((source for place in places if (source := imagefiles.find(known, place))), None)
 
 
 def _downloads(cache: Any) -> Path:
     return imagefiles.cache_folder(None if cache is False else cache) / "downloads"
 
 
-def _tried(layout: Layout, root: Path | None) -> str:
+def _tried(known: Known, root: Path | None) -> str:
     if root is None:
         return " (no data root was given)"
-    places = f"{layout.name}/, {layout.name}-*/, {layout.official}/ and parquet files in the folder itself"
+    places = f"{known.name}/, {known.name}-*/, {known.official}/ and parquet files in the folder itself"
     with imagefiles.readable():
-        return f" in {root} (tried: {places}{imagefiles.lacking(layout, root)})"
+        return f" in {root} (tried: {places}{imagefiles.lacking(known, root)})"
 
 
-def _put(layout: Layout) -> str:
+def _put(known: Known) -> str:
     """Say where the parquet files of a data set belong."""
-    test = "valid" if layout.test_words[0] == "valid" else "test"
+    test = "valid" if known.test_words[0] == "valid" else "test"
     files = f"its Hugging Face files train-*.parquet and {test}-*.parquet"
-    return f"put {files} in DIR/{layout.name}/ and pass --data-root DIR (in Python data_root=DIR) or set CMLIB_DATA=DIR"
+    return f"put {files} in DIR/{known.name}/ and pass --data-root DIR (in Python data_root=DIR) or set CMLIB_DATA=DIR"
 
 
-def _how(layout: Layout) -> str:
+def _how(known: Known) -> str:
     """Say how to get a data set."""
-    if not layout.download:
-        return f"{_put(layout)} (a folder {layout.official}/ from the official archive does as well)"
-    return f"{_put(layout)}; or, with internet, leave out the data root and torchvision downloads it"
+    if not known.download:
+        return f"{_put(known)} (a folder {known.official}/ from the official archive does as well)"
+    return f"{_put(known)}; or, with internet, leave out the data root and torchvision downloads it"
 
 
 def describe(data_root: str | os.PathLike[str] | None = None) -> list[dict[str, Any]]:
@@ -501,13 +477,13 @@ def describe(data_root: str | os.PathLike[str] | None = None) -> list[dict[str, 
 
 
 def _row(known: Known, root: Path | None) -> dict[str, Any]:
-    name = known.layout.name
-    row: dict[str, Any] = {"name": name, "classes": known.layout.classes, "train": known.train, "test": known.test}
-    row |= {"size": known.size, "where": "not found", "how": _how(known.layout), "note": ""}
+    name = known.name
+    row: dict[str, Any] = {"name": name, "classes": len(known.class_names), "train": known.train, "test": known.test}
+    row |= {"size": known.size, "where": "not found", "how": _how(known), "note": ""}
     if name == "digits":
         return row | {"where": "inside scikit-learn", "how": "nothing to do"}
     try:
-        source = _find(known.layout, root, None)
+        source = _find(known, root, None)
         counts = imagefiles.count_images(source) if source else None
     except DataError as error:
         return row | {"where": f"unusable: {error}"}

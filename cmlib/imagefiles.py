@@ -56,13 +56,20 @@ SHARD = re.compile(r"(?P<split>[a-z]+)(-(?P<index>\d+)-of-(?P<total>\d+).*|[-_.]
 
 
 @dataclass(frozen=True)
-class Layout:
-    """How a known data set lies on a disk."""
+class Known:
+    """The published facts of a data set, and how it lies on a disk."""
 
     name: str
-    classes: int
-    label: str  # the label column of its parquet files
-    official: str  # the folder inside its official archive
+    train: int
+    test: int
+    size: str
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    class_names: tuple[str, ...]
+    augmentation: str = "crop-flip"
+    digest: str = ""  # of the copy that the committed runs were made from; another copy may have its images in another order
+    label: str = ""  # the label column of its parquet files
+    official: str = ""  # the folder inside its official archive; empty for what ships inside a library
     test_words: tuple[str, ...] = ("test", "valid", "validation", "val")  # names of the test split, best first
     pickles: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())  # CIFAR's own train and test files
     pickle_label: str = ""
@@ -107,73 +114,73 @@ def readable() -> Iterator[None]:
 # ---------------------------------------------------------------- looking for a known data set
 
 
-def find(layout: Layout, root: Path) -> Source | None:
-    """Return where `layout` lies below `root`, or None. The data set's own folder comes before anything else.
+def find(known: Known, root: Path) -> Source | None:
+    """Return where `known` lies below `root`, or None. The data set's own folder comes before anything else.
 
     Raises `DataError` when a folder is meant for this data set but is incomplete, damaged or holds other columns.
     """
-    own = root / layout.name
-    source = look(own, layout, strict=True)
-    for folder in (own / layout.official, root / layout.official):
-        source = source or look_official(folder, layout)
-    return source or _look_variants(layout, root) or look(root, layout, strict=False, below=False)
+    own = root / known.name
+    source = look(own, known, strict=True)
+    for folder in (own / known.official, root / known.official):
+        source = source or look_official(folder, known)
+    return source or _look_variants(known, root) or look(root, known, strict=False, below=False)
 
 
-def _look_variants(layout: Layout, root: Path) -> Source | None:
+def _look_variants(known: Known, root: Path) -> Source | None:
     """Return the first fitting folder `<name>-*` of `root`, with a note: it may be a part of the data set."""
-    for folder in sorted(root.glob(f"{layout.name}-*/")):
-        if source := look(folder, layout, strict=False):
-            return replace(source, note=f"{layout.name}: using the folder {folder.name}, which may be a part of the data set")
+    for folder in sorted(root.glob(f"{known.name}-*/")):
+        if source := look(folder, known, strict=False):
+            return replace(source, note=f"{known.name}: using the folder {folder.name}, which may be a part of the data set")
     return None
 
 
-def look(folder: Path, layout: Layout, strict: bool, below: bool = True) -> Source | None:
+def look(folder: Path, known: Known, strict: bool, below: bool = True) -> Source | None:
     """Return the source in `folder`, or None. `strict`: wrong columns are an error; `below`: sub-folders count too."""
     if not folder.is_dir():
         return None
     for place in [folder, *(sorted(path for path in folder.iterdir() if path.is_dir()) if below else ())]:
-        files = [path for path in sorted(place.glob("*.parquet")) if _split_of(path) in ("train", *layout.test_words)]
-        if files and _fits(files, layout, strict and place == folder):
-            return Source("parquet", folder, *_splits(place, files, layout))
-    return look_official(folder, layout)
+        files = [path for path in sorted(place.glob("*.parquet")) if _split_of(path) in ("train", *known.test_words)]
+        if files and _fits(files, known, strict and place == folder):
+            return Source("parquet", folder, *_splits(place, files, known))
+    return look_official(folder, known)
 
 
-def look_official(folder: Path, layout: Layout) -> Source | None:
+def look_official(folder: Path, known: Known) -> Source | None:
     """Return the source in the extracted official archive `folder`, or None."""
-    train, test = layout.pickles
+    train, test = known.pickles
     missing = [name for name in (*train, *test) if not (folder / name).is_file()]
     if train and not missing:
         return Source("pickles", folder, tuple(folder / name for name in train), tuple(folder / name for name in test))
-    own = folder.is_dir() and folder.name.startswith((layout.name, layout.official))  # it is meant for this data set
-    if train and own and (folder.name == layout.official or len(missing) < len(train) + len(test)):
-        raise DataError(f"{layout.name}: {folder} is incomplete, {missing[0]} is missing; copy it again")
+    own = folder.is_dir() and folder.name.startswith((known.name, known.official))  # it is meant for this data set
+    if train and own and (folder.name == known.official or len(missing) < len(train) + len(test)):
+        raise DataError(f"{known.name}: {folder} is incomplete, {missing[0]} is missing; copy it again")
     if train or (folder / "wnids.txt").is_file():
         return None if train else list_tiny(folder)
     if own and any((folder / sub).is_dir() for sub in ("train", "val")) and not any(folder.glob("*/*.parquet")):
-        raise DataError(f"{layout.name}: {folder} is incomplete, wnids.txt is missing; extract the archive again")
+        raise DataError(f"{known.name}: {folder} is incomplete, wnids.txt is missing; extract the archive again")
     return None
 
 
-def lacking(layout: Layout, root: Path) -> str:
-    """Say what the folders of `root` that are meant for `layout` lack, where they hold nothing that can be read."""
-    folders = [path for path in (root / layout.name, *sorted(root.glob(f"{layout.name}-*"))) if path.is_dir()]
+def lacking(known: Known, root: Path) -> str:
+    """Say what the folders of `root` that are meant for `known` lack, where they hold nothing that can be read."""
+    folders = [path for path in (root / known.name, *sorted(root.glob(f"{known.name}-*"))) if path.is_dir()]
     words = [f"{path} is there, but {'without train-*.parquet' if any(path.iterdir()) else 'empty'}" for path in folders]
     return "".join(f"; {word}" for word in words)
 
 
-def _fits(files: list[Path], layout: Layout, strict: bool) -> bool:
-    """Say whether the parquet `files` have the columns and the classes of `layout`."""
+def _fits(files: list[Path], known: Known, strict: bool) -> bool:
+    """Say whether the parquet `files` have the columns and the classes of `known`."""
     tops = []
     for path in files:
-        columns, highest = parquet_columns(path, layout.label)
-        if layout.label not in columns or not set(columns) & set(IMAGE_COLUMNS):
+        columns, highest = parquet_columns(path, known.label)
+        if known.label not in columns or not set(columns) & set(IMAGE_COLUMNS):
             if not strict:
                 return False
-            need = f"{' or '.join(IMAGE_COLUMNS)}, and {layout.label}"
-            raise DataError(f"{layout.name}: {path} has the columns {', '.join(columns)}; needed: {need}")
+            need = f"{' or '.join(IMAGE_COLUMNS)}, and {known.label}"
+            raise DataError(f"{known.name}: {path} has the columns {', '.join(columns)}; needed: {need}")
         tops.append(highest)
     # Another data set may have the same columns: its highest label tells.
-    return strict or max((layout.classes - 1 if top is None else top) for top in tops) == layout.classes - 1
+    return strict or max((len(known.class_names) - 1 if top is None else top) for top in tops) == len(known.class_names) - 1
 
 
 def parquet_columns(path: Path, label: str) -> tuple[list[str], int | None]:
@@ -194,17 +201,17 @@ def _split_of(path: Path) -> str:
     return match["split"] if match else ""
 
 
-def _splits(place: Path, files: list[Path], layout: Layout) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
+def _splits(place: Path, files: list[Path], known: Known) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
     """Return the training and the test files, all shards present, or raise `DataError`."""
     found: dict[str, list[Path]] = {}
     for path in files:
         found.setdefault(_split_of(path), []).append(path)
-    test = next((word for word in layout.test_words if word in found), None)
+    test = next((word for word in known.test_words if word in found), None)
     if "train" not in found or test is None:
         lacks = "a test-*, valid-* or validation-*" if "train" in found else "a train-*"
-        raise DataError(f"{layout.name}: {place} is incomplete, it lacks {lacks} parquet file")
+        raise DataError(f"{known.name}: {place} is incomplete, it lacks {lacks} parquet file")
     for split in ("train", test):
-        _check_shards(place, split, found[split], layout.name)
+        _check_shards(place, split, found[split], known.name)
     return tuple(found["train"]), tuple(found[test])
 
 
@@ -305,17 +312,17 @@ def list_tiny(folder: Path) -> Source:
 # ---------------------------------------------------------------- reading
 
 
-def read(source: Source, layout: Layout | None = None, size: int | None = None) -> Arrays:
+def read(source: Source, known: Known | None = None, size: int | None = None) -> Arrays:
     """Read all images: x_train, x_test uint8 [n, 3, H, W] and y_train, y_test int64 [n]. Raises `DataError`."""
     arrays: Arrays = {}
     for split, files, labels in zip(("train", "test"), (source.train, source.test), source.labels, strict=True):
-        title, advice = f"{layout.name if layout else source.folder.name} {split}", AGAIN if layout else FIT
+        title, advice = f"{known.name if known else source.folder.name} {split}", AGAIN if known else FIT
         if source.kind == "pickles":
-            assert layout is not None
-            x, y = read_pickles(files, layout.pickle_label)
+            assert known is not None
+            x, y = read_pickles(files, known.pickle_label)
         elif source.kind == "parquet":
-            assert layout is not None
-            x, y = gather(_parquet_rows(files, layout.label), _rows_in(files), title, advice)
+            assert known is not None
+            x, y = gather(_parquet_rows(files, known.label), _rows_in(files), title, advice)
         else:
             x, y = gather(_file_rows(files, labels), len(files), title, advice, size)
         arrays[f"x_{split}"], arrays[f"y_{split}"] = x, y
@@ -589,7 +596,7 @@ def is_alive(pid: int) -> bool:
 # ---------------------------------------------------------------- download
 
 
-def download(layout: Layout, root: Path, note: str = "") -> Source:
+def download(known: Known, root: Path, note: str = "") -> Source:
     """Fetch a CIFAR archive with torchvision (checksum included) into `root`; it appears whole or not at all.
 
     note: what to say before, once its host has answered.
@@ -599,22 +606,22 @@ def download(layout: Layout, root: Path, note: str = "") -> Source:
     from torchvision import datasets
     from torchvision.datasets.utils import download_and_extract_archive
 
-    known = getattr(datasets, layout.download)
+    theirs = getattr(datasets, known.download)
     work = part(root / "download")
     try:
         clear_downloads(root)
-        probe(known.url)
+        probe(theirs.url)
         log.warning(note)
         work.mkdir(parents=True)
-        download_and_extract_archive(known.url, str(work), filename=known.filename, md5=known.tgz_md5)
-        os.replace(work / layout.official, root / layout.official)
+        download_and_extract_archive(theirs.url, str(work), filename=theirs.filename, md5=theirs.tgz_md5)
+        os.replace(work / known.official, root / known.official)
     except Exception as error:  # urllib, ssl, tarfile and torchvision each raise their own kinds
         raise DataError(one_line(getattr(error, "reason", None) or error)) from None
     finally:
         shutil.rmtree(work, ignore_errors=True)
-    source = look_official(root / layout.official, layout)
+    source = look_official(root / known.official, known)
     if source is None:
-        raise DataError(f"{root / layout.official} is not what was expected")
+        raise DataError(f"{root / known.official} is not what was expected")
     return source
 
 
@@ -650,10 +657,10 @@ def cache_folder(cache: str | os.PathLike[str] | None = None) -> Path:
     return (Path(base) if base else Path("~/.cache").expanduser()) / "cmlib"
 
 
-def cached(name: str, source: Source, layout: Layout | None, cache: Any, size: int | None = None) -> tuple[Arrays, str]:
+def cached(name: str, source: Source, known: Known | None, cache: Any, size: int | None = None) -> tuple[Arrays, str]:
     """Return the four arrays and their digest, from the cache file when it fits the source files."""
     if cache is False:
-        arrays = read(source, layout, size)
+        arrays = read(source, known, size)
         return arrays, digest_of(arrays)
     files = [*source.fingerprint(), str(source.folder.resolve()), source.class_names, size, FORMAT]
     key = hashlib.blake2b(json.dumps(files).encode(), digest_size=16).hexdigest()
@@ -662,7 +669,7 @@ def cached(name: str, source: Source, layout: Layout | None, cache: Any, size: i
     stored = read_cache(path, key)
     if stored is not None:
         return stored
-    arrays = read(source, layout, size)
+    arrays = read(source, known, size)
     digest = digest_of(arrays)
     write_cache(path, key, arrays, digest)
     return arrays, digest

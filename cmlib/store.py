@@ -128,7 +128,7 @@ class Run:
             return ""
         if rows < known.train:
             return f"a part of the data ({rows:,} of {known.train:,} training images)"
-        only = not known.layout.official  # there are no other copies of what ships inside a library
+        only = not known.official  # there are no other copies of what ships inside a library
         return "other data" if rows > known.train or (only and self.data["digest"] != known.digest) else ""
 
     @classmethod

@@ -69,7 +69,7 @@ def write_parquet(path: Path, columns: tuple[str, str], labels: list[int], raw: 
 
 def write_set(folder: Path, name: str, first: int = 0, test: str = "test", **more: Any) -> Path:
     """Write one training and one test image a class in the Hugging Face layout; image k is picture(first + k)."""
-    classes = datasets.KNOWN[name].layout.classes
+    classes = len(datasets.KNOWN[name].class_names)
     for split, start in (("train", first), (test, first + classes)):
         raw = [picture(start + k) for k in range(classes)]
         file = folder / f"{split}-00000-of-00001.parquet"
@@ -179,7 +179,7 @@ def test_names_and_constants() -> None:
     tiny = known["tiny-imagenet"]  # as in the released code (erratum 32): CIFAR-10's constants, and flips alone
     assert (tiny.mean, tiny.std, tiny.augmentation) == (known["cifar10"].mean, known["cifar10"].std, "flip")
     for name in datasets.names():
-        assert len(set(known[name].class_names)) == known[name].layout.classes
+        assert len(set(known[name].class_names)) == {"digits": 10, "cifar10": 10, "cifar100": 100, "tiny-imagenet": 200}[name]
     assert datasets.CIFAR10_CLASSES[0] == "airplane" and datasets.CIFAR10_CLASSES[9] == "truck"
     assert list(datasets.CIFAR100_CLASSES) == sorted(datasets.CIFAR100_CLASSES)
     assert datasets.CIFAR100_CLASSES[99] == "worm"
@@ -203,7 +203,7 @@ def test_parquet_of_all_three_layouts(tmp_path: Path, name: str) -> None:
     test = "valid" if name == "tiny-imagenet" else "test"
     write_set(tmp_path / name, name, test=test, **more)
     data = datasets.load(name, data_root=tmp_path)
-    classes = datasets.KNOWN[name].layout.classes
+    classes = len(datasets.KNOWN[name].class_names)
     assert data.name == name and data.augmentation == datasets.KNOWN[name].augmentation and len(data.class_names) == classes
     assert data.y_train.tolist() == data.y_test.tolist() == list(range(classes))
     assert data.x_train.shape == (classes, 3, 8, 8) and data.x_train.is_contiguous()
@@ -851,7 +851,7 @@ def test_real_data(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if where == "not found":
         pytest.skip(f"{name} is not in CMLIB_DATA")
     data = datasets.load(name, data_root=REAL)
-    classes = datasets.KNOWN[name].layout.classes
+    classes = len(datasets.KNOWN[name].class_names)
     assert len(data.y_test) == 10_000 and torch.bincount(data.y_test).tolist() == [10_000 // classes] * classes
     mean, std = datasets.mean_std(data.x_train.numpy())
     assert mean == pytest.approx(data.mean, abs=1e-3) and std == pytest.approx(data.std, abs=1e-3)

@@ -325,7 +325,7 @@ def picture(seed: int) -> bytes:
 
 def parquet_reader(folder: Path) -> Reader:
     """CIFAR-10 of one image a class, with checksums of pages: what is read is what was written."""
-    layout, images = datasets.KNOWN["cifar10"].layout, [picture(k) for k in range(10)]
+    layout, images = datasets.KNOWN["cifar10"], [picture(k) for k in range(10)]
     kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
     column = pa.array([{"bytes": raw, "path": None} for raw in images], kind)
     table, content = pa.table({"img": column, "label": list(range(10))}), io.BytesIO()
