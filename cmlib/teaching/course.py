@@ -21,13 +21,12 @@ import tempfile
 import zipfile
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urldefrag
 
 from cmlib.errors import CmlibError, OptionError, StoreError
-from cmlib.teaching import edition, myst, notebooks, slides
+from cmlib.teaching import edition, myst, notebooks, slides, solution
 
 OUT = "_build/course"
 FOLDERS, START = ("student", "instructor", "slides"), "START_HERE.html"
@@ -108,13 +107,12 @@ def all_solutions(root: Path) -> str:
     """Every solution, with the title of its exercise, as one page of Markdown."""
     titles = {}
     for path in notebooks.chapters(folder=root / "book"):
-        for cell in slides.read(path)["cells"]:
-            for number, title in re.findall(r"^### Exercise (\d+\.\d) ([^\n]*)", "".join(cell["source"]), re.MULTILINE):
+        for cell in edition.read(path)["cells"]:
+            for number, title in re.findall(r"^### Exercise (\d+\.\d) ([^\n]*)", edition.source_of(cell), re.MULTILINE):
                 titles[f"{int(number.split('.')[0]):02d}_{number.split('.')[1]}"] = f"{number} {title}"
     parts = ["# All solutions"]
-    for place in sorted((files("cmlib.teaching") / "solutions").iterdir(), key=lambda one: one.name):
-        text = place.read_text(encoding="utf-8").replace("```python quiet", "```python")
-        parts.append(f"## {titles.get(place.name.removesuffix('.md'), place.name)}\n\n{text.strip()}")
+    for key, text in solution.texts().items():
+        parts.append(f"## {titles.get(key, key)}\n\n{text.strip().replace('```python quiet', '```python')}")
     return "\n\n".join(parts) + "\n"
 
 
@@ -236,7 +234,7 @@ def _clear(target: Path, root: Path) -> None:
 
 def _student(root: Path, target: Path, teachers: Sequence[Path], wheel: Path) -> None:
     for path in notebooks.chapters(folder=root / "book"):
-        edition.write_notebook(target / path.name, edition.for_students(slides.read(path)))
+        edition.write_notebook(target / path.name, edition.for_students(edition.read(path)))
     for path in sorted((root / "book").glob("*.md")):
         if path not in teachers and path.name not in NOT_ALONE:
             text = edition.without_answers(path.read_text(encoding="utf-8"))

@@ -15,12 +15,11 @@ import re
 import shutil
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from cmlib.errors import OptionError
-from cmlib.teaching import notebooks
+from cmlib.teaching import notebooks, solution
 
 SOLUTION_CELL = re.compile(r"^cm\.solution\(", re.MULTILINE)
 COLAB = re.compile(r"(?:\*\*\[Open in Colab\]|\[\*\*Open in Colab\*\*\])\([^)]*\)(?:\*\*)?\s*·\s*")
@@ -37,11 +36,18 @@ SHORTEST = 24  # letters of a line that says where it comes from
 
 def is_solution(cell: Any) -> bool:
     """Whether a cell unfolds the solution of an exercise."""
-    return cell["cell_type"] == "code" and SOLUTION_CELL.search(_source(cell)) is not None
+    return cell["cell_type"] == "code" and SOLUTION_CELL.search(source_of(cell)) is not None
 
 
-def _source(cell: Mapping[str, Any]) -> str:
+def source_of(cell: Mapping[str, Any]) -> str:
+    """The text of a cell, which a notebook may hold in lines."""
     return "".join(cell["source"])
+
+
+def read(path: Path) -> dict[str, Any]:
+    """A notebook as JSON."""
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return found
 
 
 def without_solutions(book: Mapping[str, Any]) -> dict[str, Any]:
@@ -54,13 +60,13 @@ def without_solutions(book: Mapping[str, Any]) -> dict[str, Any]:
 def for_students(book: Mapping[str, Any]) -> dict[str, Any]:
     """A notebook to work in: no solutions, no outputs, no link to a copy that has both, and a cell that records on request."""
     made = without_solutions(book)
-    setups = [cell for cell in made["cells"] if cell["cell_type"] == "code" and "cm.setup(" in _source(cell)]
+    setups = [cell for cell in made["cells"] if cell["cell_type"] == "code" and "cm.setup(" in source_of(cell)]
     cells = []
     for cell in made["cells"]:
         if cell["cell_type"] == "code":
             cell["outputs"], cell["execution_count"] = [], None
         elif cell["cell_type"] == "markdown":
-            cell["source"] = COLAB.sub("", _source(cell))
+            cell["source"] = COLAB.sub("", source_of(cell))
         cells.append(cell)
         if cell in setups[:1] and _has_exercises(made):
             empty: dict[str, Any] = {"metadata": {}, "outputs": [], "execution_count": None}
@@ -70,7 +76,7 @@ def for_students(book: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _has_exercises(book: Mapping[str, Any]) -> bool:
-    return any("cm.checks.ch" in _source(cell) for cell in book["cells"])
+    return any("cm.checks.ch" in source_of(cell) for cell in book["cells"])
 
 
 def without_answers(text: str) -> str:
@@ -80,7 +86,7 @@ def without_answers(text: str) -> str:
 
 def write_notebook(path: Path, book: Mapping[str, Any]) -> None:
     """Write a notebook as the book's own are written."""
-    path.write_text(json.dumps(book, ensure_ascii=False, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    path.write_bytes(notebooks.dump(book))
 
 
 def sources(root: Path, target: Path) -> Path:
@@ -93,7 +99,7 @@ def sources(root: Path, target: Path) -> Path:
     for name in ("_config.yml", "_toc.yml"):
         shutil.copy2(root / name, target)
     for path in notebooks.chapters(folder=root / "book"):
-        write_notebook(target / "book" / path.name, without_solutions(json.loads(path.read_text(encoding="utf-8"))))
+        write_notebook(target / "book" / path.name, without_solutions(read(path)))
     for path in (target / "book").glob("*.md"):
         path.write_text(without_answers(path.read_text(encoding="utf-8")), encoding="utf-8")
     return target
@@ -143,16 +149,13 @@ def telling_lines(root: Path) -> dict[str, set[str]]:
     """
     said = " ".join([*_own_texts(root), *(path.read_text(encoding="utf-8") for path in sorted((root / "cmlib").rglob("*.py")))])
     said = " ".join(said.split())
-    places = sorted((files("cmlib.teaching") / "solutions").iterdir(), key=lambda one: one.name)
-    lines = {place.name.removesuffix(".md"): place.read_text(encoding="utf-8").splitlines() for place in places}
-    short = {key: {" ".join(line.split()) for line in found} for key, found in lines.items()}
+    short = {key: {" ".join(line.split()) for line in text.splitlines()} for key, text in solution.texts().items()}
     return {key: {line for line in found if len(line) >= SHORTEST and line not in said} for key, found in short.items()}
 
 
 def _own_texts(root: Path) -> Iterator[str]:
     for path in notebooks.chapters(folder=root / "book"):
-        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-        yield from (_source(cell) for cell in cells if not is_solution(cell))
+        yield from (source_of(cell) for cell in read(path)["cells"] if not is_solution(cell))
 
 
 def traces(folder: Path, telling: Mapping[str, Iterable[str]]) -> list[str]:

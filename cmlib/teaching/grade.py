@@ -11,7 +11,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import pkgutil
 import re
 import unicodedata
 from collections.abc import Sequence
@@ -49,17 +48,14 @@ class Report:
 
 def exercises(chapters: Sequence[int] = ()) -> list[str]:
     """The exercises of some chapters, all without numbers, as the package's checks have them; OptionError for an unknown one."""
-    known = sorted(int(one.name[7:]) for one in pkgutil.iter_modules(checks.__path__) if re.fullmatch(r"chapter\d\d", one.name))
+    (folder,) = checks.__path__
+    sources = [path.read_text(encoding="utf-8") for path in sorted(Path(folder).glob("chapter[0-9][0-9].py"))]
+    found = [re.findall(r"^def ch(\d\d)_(\d)\(", source, re.MULTILINE) for source in sources]
+    known = {int(of[0][0]): [f"{int(chapter)}.{k}" for chapter, k in sorted(of)] for of in found}
     for number in chapters:
         if number not in known:
             raise OptionError(f"no chapter {number} with exercises; there are: {', '.join(map(str, known))}")
-    return [name for number in chapters or known for name in _of_chapter(number)]
-
-
-def _of_chapter(number: int) -> list[str]:
-    (folder,) = checks.__path__
-    source = (Path(folder) / f"chapter{number:02d}.py").read_text(encoding="utf-8")
-    return [f"{number}.{k}" for k in sorted(set(re.findall(rf"^def ch{number:02d}_(\d)\(", source, re.MULTILINE)))]
+    return [name for number in chapters or known for name in known[number]]
 
 
 def numbers(text: str | None) -> list[int]:

@@ -40,7 +40,8 @@ def _notebook_metadata() -> dict[str, Any]:
     return {"kernelspec": dict(_KERNEL), "language_info": {"name": "python"}}
 
 
-def _dump(book: Any) -> bytes:
+def dump(book: Any) -> bytes:
+    """A notebook as the book's own are stored."""
     return (json.dumps(book, ensure_ascii=False, indent=1, sort_keys=True) + "\n").encode("utf-8")
 
 
@@ -106,7 +107,7 @@ def refresh(names: Sequence[str] = (), folder: Path | None = None) -> int:
         problems = [p for k, cell in enumerate(book.cells) for p in lint.bad_outputs(cell, k)]
         if problems:
             raise CmlibError(f"{path.name} not stored: {problems[0]}")
-        after = _dump(book)
+        after = dump(book)
         if after != before:
             write_atomically(path, after)
         changed += after != before
@@ -225,32 +226,20 @@ def _check_one(path: Path) -> Iterator[str]:
 # --- command line ------------------------------------------------------------------------------------------------
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m cmlib.teaching.notebooks", description="The book's chapters as files.")
-    commands = parser.add_subparsers(dest="command", required=True)
-    for name, help_text in (
-        ("refresh", "run chapters in place and store their outputs"),
-        ("check", "look for what may not be stored"),
-    ):
-        command = commands.add_parser(name, help=help_text)
-        command.add_argument("chapters", nargs="*", metavar="chapter", help="file, name or number; all when left out")
-    return parser
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit codes: 0 well, 1 a chapter failed or a check found something, 2 a request that makes no sense."""
-    arguments = _parser().parse_args(argv)
+    parser = argparse.ArgumentParser(prog="python -m cmlib.teaching.notebooks", description="The book's chapters as files.")
+    what = "refresh: run chapters in place and store their outputs; check: look for what may not be stored"
+    parser.add_argument("command", choices=("refresh", "check"), help=what)
+    parser.add_argument("chapters", nargs="*", metavar="chapter", help="file, name or number; all when left out")
+    arguments = parser.parse_args(argv)
     try:
-        if arguments.command == "refresh":
-            refresh(arguments.chapters)
-        else:
+        if arguments.command == "check":
             return _report(check(arguments.chapters), len(chapters(arguments.chapters)))
-    except OptionError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+        refresh(arguments.chapters)
     except CmlibError as error:
         print(f"error: {error}", file=sys.stderr)
-        return 1
+        return 2 if isinstance(error, OptionError) else 1
     return 0
 
 

@@ -10,7 +10,6 @@ solutions are on no slide.
 from __future__ import annotations
 
 import html
-import json
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,6 +18,7 @@ from typing import Any
 
 from cmlib.errors import OptionError
 from cmlib.teaching import edition, myst, notebooks
+from cmlib.teaching.edition import source_of
 from cmlib.teaching.lint import HIDDEN
 
 TAG = "slide"
@@ -77,10 +77,6 @@ def _first_sentences(text: str) -> str:
 # --- cells --------------------------------------------------------------------------------------------------------------
 
 
-def _source(cell: Mapping[str, Any]) -> str:
-    return "".join(cell["source"])
-
-
 def _tags(cell: Mapping[str, Any]) -> set[str]:
     return set(cell["metadata"].get("tags", []))
 
@@ -99,7 +95,7 @@ def slides_of(book: Mapping[str, Any]) -> list[str]:
         if TAG not in _tags(cell):
             joins = False
         elif text:
-            made += list(_texts(_source(cell)))
+            made += list(_texts(source_of(cell)))
             joins = True
         else:
             content, picture = _shown(cell)
@@ -109,7 +105,7 @@ def slides_of(book: Mapping[str, Any]) -> list[str]:
 
 
 def _title(cell: Mapping[str, Any]) -> str:
-    title, _, rest = edition.COLAB.sub("", _source(cell)).partition("\n")
+    title, _, rest = edition.COLAB.sub("", source_of(cell)).partition("\n")
     paragraphs = [block for block in re.split(r"\n\s*\n", rest.strip()) if block and not block.startswith("·")]
     below = "\n\n".join(shortened(block) for block in paragraphs[:2])
     return _section(f"<h1>{html.escape(title.lstrip('# '))}</h1>{rendered(below)}", rest)
@@ -125,7 +121,7 @@ def _texts(text: str) -> Iterator[str]:
 
 def _shown(cell: Mapping[str, Any]) -> tuple[str, bool]:
     """What a code cell brings, and whether that is outputs alone: its code stands only where it is seen and makes no picture."""
-    lines = _source(cell).strip().splitlines()
+    lines = source_of(cell).strip().splitlines()
     outputs = "".join(_output(output) for output in cell["outputs"])
     hidden = HIDDEN & _tags(cell) or any("text/html" in output.get("data", {}) for output in cell["outputs"])
     if not outputs and (hidden or not lines):
@@ -147,7 +143,7 @@ def _output(output: Mapping[str, Any]) -> str:
 
 
 def _exercises(book: Mapping[str, Any]) -> list[str]:
-    titles = [title for cell in book["cells"] for title in re.findall(r"^### (Exercise [^\n]*)", _source(cell), re.MULTILINE)]
+    titles = [title for cell in book["cells"] for title in re.findall(r"^### (Exercise [^\n]*)", source_of(cell), re.MULTILINE)]
     if not titles:
         return []
     rows = "".join(f"<li>{html.escape(title)}</li>" for title in titles)
@@ -221,12 +217,6 @@ def deck(title: str, sections: Iterable[str]) -> str:
     return PAGE.format(title=html.escape(title), slides="\n".join(sections))
 
 
-def read(path: Path) -> dict[str, Any]:
-    """A chapter as JSON."""
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return found
-
-
 def write(root: Path, target: Path, lesson: Sequence[Path] = ()) -> list[Path]:
     """Write a deck for each chapter with tagged cells, and one of the chapters of the lesson; the files that were written.
 
@@ -236,7 +226,7 @@ def write(root: Path, target: Path, lesson: Sequence[Path] = ()) -> list[Path]:
     for name in SHARED:
         shutil.copytree(root / "book" / "_static" / name, target / name, dirs_exist_ok=True)
     (target / "slides.css").write_text(STYLE, encoding="utf-8")
-    made = {path: slides_of(read(path)) for path in notebooks.chapters(folder=root / "book")}
+    made = {path: slides_of(edition.read(path)) for path in notebooks.chapters(folder=root / "book")}
     bare = [path.name for path in lesson if not made[path]]
     if bare:
         raise OptionError(f"{bare[0]} belongs to the lesson, but none of its cells is tagged '{TAG}'")

@@ -56,15 +56,21 @@ def solution(number: str, namespace: Mapping[str, Any] | None = None) -> Folded:
 
 def source(number: str) -> str:
     """The Markdown text of a solution; OptionError for an exercise that does not exist."""
-    folder = files("cmlib.teaching") / "solutions"
-    if not folder.is_dir():
+    known = texts()
+    if not known:
         raise OptionError("this is the students' package, which comes without solutions; your teacher has them")
-    known = {path.name.removesuffix(".md"): path for path in folder.iterdir()}
     found = re.fullmatch(r"0?(\d{1,2})[_.](\d)", str(number))
     key = f"{int(found[1]):02d}_{found[2]}" if found else str(number)
     if key not in known:
         raise OptionError(f"there is no solution '{number}'; it is written as in \"4_2\".{nearest(key, known)}")
-    return known[key].read_text(encoding="utf-8")
+    return known[key]
+
+
+def texts() -> dict[str, str]:
+    """The Markdown texts of all solutions, by names such as "04_2", in order; none in the students' package."""
+    folder = files("cmlib.teaching") / "solutions"
+    found = sorted(folder.iterdir(), key=lambda path: path.name) if folder.is_dir() else []
+    return {path.name.removesuffix(".md"): path.read_text(encoding="utf-8") for path in found}
 
 
 def _run(text: str, number: str, namespace: Mapping[str, Any]) -> tuple[str, list[Any]]:

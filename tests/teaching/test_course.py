@@ -342,7 +342,7 @@ def test_decks_of_the_book(made: Path) -> None:
         assert re.findall(r'<(?:script|link|img|iframe)[^>]+(?:src|href)="(?:https?:)?//', text) == []
         outside = re.sub(r'href="https?://[^"]+"|http://www\.w3\.org/\S+', "", text)
         assert re.findall(r"(?:src|url)[=(]['\"]?https?://", outside) == []
-    titles = [slides.read(path)["cells"][0]["source"] for path in course.lesson_chapters(ROOT)]
+    titles = [edition.read(path)["cells"][0]["source"] for path in course.lesson_chapters(ROOT)]
     places = [lesson.index(f"<h1>{''.join(title).splitlines()[0].lstrip('# ').strip()}</h1>") for title in titles]
     assert places == sorted(places) and len(places) == 3
 
