@@ -119,17 +119,22 @@ def all_solutions(root: Path) -> str:
 # --- the package --------------------------------------------------------------------------------------------------------
 
 
-def build_wheel(root: Path, target: Path) -> Path:
-    """Build the package's wheel from a copy, without a network and without a trace in the checkout; CmlibError when it fails."""
+def build_wheel(root: Path, target: Path, students: bool = False) -> Path:
+    """Build the package's wheel from a copy, without a network and without a trace in the checkout; CmlibError when it fails.
+
+    students: without the solutions, under a name that says so.
+    """
+    left_out = ("__pycache__", *(["solutions"] if students else []))
+    build = ["--config-settings=--build-option=--build-number=0student"] if students else []
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder, "source")
         source.mkdir()
         for name in ("pyproject.toml", "README.md", "LICENSE"):
             shutil.copy2(root / name, source)
-        shutil.copytree(root / "cmlib", source / "cmlib", ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(root / "cmlib", source / "cmlib", ignore=shutil.ignore_patterns(*left_out))
         shutil.copytree(root / "book" / "results", source / "book" / "results")
         offline = ["--no-deps", "--no-index", "--no-build-isolation", "--quiet", "--disable-pip-version-check"]
-        line = [sys.executable, "-m", "pip", "wheel", *offline, "--wheel-dir", str(target), str(source)]
+        line = [sys.executable, "-m", "pip", "wheel", *offline, *build, "--wheel-dir", str(target), str(source)]
         done = subprocess.run(line, capture_output=True, text=True, check=False)
         if done.returncode:
             raise CmlibError(f"the wheel could not be built: {(done.stderr.strip().splitlines() or ['pip failed'])[-1]}")
@@ -200,10 +205,8 @@ def make(out: str | Path = OUT, root: Path | None = None) -> dict[str, Any]:
     root, target = root or root_folder(), Path(out)
     _clear(target, root)
     teachers = teachers_pages(root)
-    with tempfile.TemporaryDirectory() as folder:
-        wheel = build_wheel(root, Path(folder))
-        _student(root, target / "student", teachers, wheel)
-        _instructor(root, target / "instructor", teachers, wheel)
+    _student(root, target / "student", teachers)
+    _instructor(root, target / "instructor", teachers)
     decks = slides.write(root, target / "slides", lesson_chapters(root))
     (target / START).write_text(_start(target, decks), encoding="utf-8")
     telling = edition.telling_lines(root)
@@ -232,7 +235,7 @@ def _clear(target: Path, root: Path) -> None:
         raise StoreError(f"cannot write to --out {target}: {error.strerror}") from None
 
 
-def _student(root: Path, target: Path, teachers: Sequence[Path], wheel: Path) -> None:
+def _student(root: Path, target: Path, teachers: Sequence[Path]) -> None:
     for path in notebooks.chapters(folder=root / "book"):
         edition.write_notebook(target / path.name, edition.for_students(edition.read(path)))
     for path in sorted((root / "book").glob("*.md")):
@@ -243,8 +246,8 @@ def _student(root: Path, target: Path, teachers: Sequence[Path], wheel: Path) ->
         shutil.copy2(root / "book" / "_static" / name, target)
     shutil.copy2(root / "constraints.txt", target)
     (target / "requirements.txt").write_text(_requirements(root), encoding="utf-8")
-    small = edition.student_wheel(wheel, target)
-    _write_page(target / "INSTALL.html", INSTALL.format(wheel=small.name, room=" ".join(ROOM)))
+    wheel = build_wheel(root, target, students=True)
+    _write_page(target / "INSTALL.html", INSTALL.format(wheel=wheel.name, room=" ".join(ROOM)))
     for name in HANDED_OUT:
         text = edition.without_answers((root / "book" / name).read_text(encoding="utf-8"))
         _write_page(target / f"{Path(name).stem}.html", text)
@@ -266,9 +269,10 @@ def _write_page(path: Path, text: str) -> None:
     path.write_text(page(text, [one.name for one in path.parent.iterdir()]), encoding="utf-8")
 
 
-def _instructor(root: Path, target: Path, teachers: Sequence[Path], wheel: Path) -> None:
+def _instructor(root: Path, target: Path, teachers: Sequence[Path]) -> None:
+    build_wheel(root, target)
     pages = [path for path in (root / "book").glob("*.md") if path not in teachers and path.name not in NOT_ALONE]
-    for path in [*notebooks.chapters(folder=root / "book"), *pages, *(root / "book" / "_static" / name for name in EXTRA), wheel]:
+    for path in [*notebooks.chapters(folder=root / "book"), *pages, *(root / "book" / "_static" / name for name in EXTRA)]:
         shutil.copy2(path, target)
     names = [*(path.name for path in target.iterdir()), *(f"{path.stem}.html" for path in teachers), "solutions.html"]
     for path in teachers:

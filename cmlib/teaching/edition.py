@@ -1,15 +1,13 @@
 """The book without its solutions: what students get in a course, and the sources of a site without them.
 
 A solution stands in the cell `cm.solution("4_2", globals())` with its outputs, and in the Markdown files of `solutions`, which a
-wheel carries. The quiz folds its answers. `without_solutions` takes the first out of a notebook, `without_answers` the last out
-of a page, `student_wheel` the files out of a wheel, and `traces` says whether anything was overlooked.
+wheel carries (`course.build_wheel` leaves them out of the students'). The quiz folds its answers. `without_solutions` takes the
+first out of a notebook, `without_answers` the last out of a page, and `traces` says whether anything was overlooked.
 """
 
 from __future__ import annotations
 
-import base64
 import copy
-import hashlib
 import json
 import re
 import shutil
@@ -103,40 +101,6 @@ def sources(root: Path, target: Path) -> Path:
     for path in (target / "book").glob("*.md"):
         path.write_text(without_answers(path.read_text(encoding="utf-8")), encoding="utf-8")
     return target
-
-
-# --- the wheel --------------------------------------------------------------------------------------------------------
-
-SOLUTIONS = "cmlib/teaching/solutions/"
-
-
-def student_wheel(wheel: Path, folder: Path) -> Path:
-    """A copy of a wheel without the solutions, under a name that says so; its list of files is kept true."""
-    name, version, rest = wheel.name.split("-", 2)
-    target = folder / f"{name}-{version}-0student-{rest}"
-    with zipfile.ZipFile(wheel) as old, zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as new:
-        for info in old.infolist():
-            if info.filename.startswith(SOLUTIONS):
-                continue
-            content = old.read(info)
-            if info.filename.endswith(".dist-info/WHEEL"):
-                content = content.rstrip(b"\n") + b"\nBuild: 0student\n"
-                mended = f"{info.filename},sha256={_hash(content)},{len(content)}"
-            if info.filename.endswith(".dist-info/RECORD"):
-                content = _record(content.decode("utf-8"), mended).encode("utf-8")
-            new.writestr(info, content)
-    return target
-
-
-def _hash(content: bytes) -> str:
-    return base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
-
-
-def _record(text: str, mended: str) -> str:
-    """The list of a wheel's files; its last entry is the list itself, so that WHEEL has been seen before."""
-    place = mended.partition(",")[0]
-    lines = [line for line in text.splitlines() if not line.startswith((SOLUTIONS, f"{place},"))]
-    return "\n".join([*lines[:-1], mended, lines[-1]]) + "\n"
 
 
 # --- what was overlooked ----------------------------------------------------------------------------------------------

@@ -16,9 +16,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from cmlib.errors import CmlibError, OptionError, nearest
 from cmlib.teaching import lint
@@ -156,7 +156,7 @@ def execute(
     import papermill
 
     try:
-        with _environment({**kernel_environment(), **variables}):
+        with mock.patch.dict(os.environ, {**kernel_environment(), **variables}):  # a kernel inherits them
             papermill.execute_notebook(
                 str(source),
                 str(target),
@@ -177,18 +177,6 @@ def execute(
         raise CmlibError(f"cell {number} ({line[:60]}) raised {error.ename}: {error.evalue}") from None
     except Exception as error:  # a dead kernel, a full disk
         raise CmlibError(f"{type(error).__name__}: {error}") from None
-
-
-@contextmanager
-def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Other environment variables for a while: a kernel inherits them."""
-    old = dict(os.environ)
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(old)
 
 
 def kernel_environment() -> dict[str, str]:
