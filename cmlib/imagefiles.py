@@ -317,14 +317,12 @@ def read(source: Source, known: Known | None = None, size: int | None = None) ->
     arrays: Arrays = {}
     for split, files, labels in zip(("train", "test"), (source.train, source.test), source.labels, strict=True):
         title, advice = f"{known.name if known else source.folder.name} {split}", AGAIN if known else FIT
-        if source.kind == "pickles":
-            assert known is not None
-            x, y = read_pickles(files, known.pickle_label)
-        elif source.kind == "parquet":
-            assert known is not None
-            x, y = gather(_parquet_rows(files, known.label), _rows_in(files), title, advice)
-        else:
+        if known is None or source.kind == "images":
             x, y = gather(_file_rows(files, labels), len(files), title, advice, size)
+        elif source.kind == "pickles":
+            x, y = read_pickles(files, known.pickle_label)
+        else:
+            x, y = gather(_parquet_rows(files, known.label), _rows_in(files), title, advice)
         arrays[f"x_{split}"], arrays[f"y_{split}"] = x, y
     return arrays
 

@@ -60,5 +60,5 @@ def chapter_file(path: Path, cells: Iterable[tuple[Any, ...]]) -> Path:
         for k, (kind, source, *tags) in enumerate(cells)
     ]
     path.parent.mkdir(parents=True, exist_ok=True)
-    nbformat.write(nbformat.v4.new_notebook(cells=made, metadata=notebooks._notebook_metadata()), path)
+    nbformat.write(nbformat.v4.new_notebook(cells=made, metadata=notebooks.METADATA), path)
     return path

@@ -18,6 +18,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import tomllib
 import zipfile
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
@@ -191,12 +192,6 @@ and of each exercise whether it passed, its tests and tries. Without a name noth
 """
 
 
-def _requirements(root: Path) -> str:
-    import tomllib
-
-    return "\n".join(tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]) + "\n"
-
-
 # --- the folders ----------------------------------------------------------------------------------------------------------
 
 
@@ -245,7 +240,8 @@ def _student(root: Path, target: Path, teachers: Sequence[Path]) -> None:
     for name in EXTRA:
         shutil.copy2(root / "book" / "_static" / name, target)
     shutil.copy2(root / "constraints.txt", target)
-    (target / "requirements.txt").write_text(_requirements(root), encoding="utf-8")
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    (target / "requirements.txt").write_text("\n".join(project["dependencies"]) + "\n", encoding="utf-8")
     wheel = build_wheel(root, target, students=True)
     _write_page(target / "INSTALL.html", INSTALL.format(wheel=wheel.name, room=" ".join(ROOM)))
     for name in HANDED_OUT:

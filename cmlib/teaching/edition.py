@@ -59,6 +59,7 @@ def for_students(book: Mapping[str, Any]) -> dict[str, Any]:
     """A notebook to work in: no solutions, no outputs, no link to a copy that has both, and a cell that records on request."""
     made = without_solutions(book)
     setups = [cell for cell in made["cells"] if cell["cell_type"] == "code" and "cm.setup(" in source_of(cell)]
+    asks = any("cm.checks.ch" in source_of(cell) for cell in made["cells"])
     cells = []
     for cell in made["cells"]:
         if cell["cell_type"] == "code":
@@ -66,15 +67,11 @@ def for_students(book: Mapping[str, Any]) -> dict[str, Any]:
         elif cell["cell_type"] == "markdown":
             cell["source"] = COLAB.sub("", source_of(cell))
         cells.append(cell)
-        if cell in setups[:1] and _has_exercises(made):
+        if cell in setups[:1] and asks:
             empty: dict[str, Any] = {"metadata": {}, "outputs": [], "execution_count": None}
             cells.append({"cell_type": "code", "id": "record", "source": RECORD, **empty})
     made["cells"] = cells
     return made
-
-
-def _has_exercises(book: Mapping[str, Any]) -> bool:
-    return any("cm.checks.ch" in source_of(cell) for cell in book["cells"])
 
 
 def without_answers(text: str) -> str:
@@ -111,15 +108,12 @@ def telling_lines(root: Path) -> dict[str, set[str]]:
 
     White space counts as one blank. What a chapter's own cells or the package say, whose checks students need, tells nothing.
     """
-    said = " ".join([*_own_texts(root), *(path.read_text(encoding="utf-8") for path in sorted((root / "cmlib").rglob("*.py")))])
-    said = " ".join(said.split())
+    cells = [cell for path in notebooks.chapters(folder=root / "book") for cell in read(path)["cells"]]
+    texts = [source_of(cell) for cell in cells if not is_solution(cell)]
+    texts += [path.read_text(encoding="utf-8") for path in sorted((root / "cmlib").rglob("*.py"))]
+    said = " ".join(" ".join(texts).split())
     short = {key: {" ".join(line.split()) for line in text.splitlines()} for key, text in solution.texts().items()}
     return {key: {line for line in found if len(line) >= SHORTEST and line not in said} for key, found in short.items()}
-
-
-def _own_texts(root: Path) -> Iterator[str]:
-    for path in notebooks.chapters(folder=root / "book"):
-        yield from (source_of(cell) for cell in read(path)["cells"] if not is_solution(cell))
 
 
 def traces(folder: Path, telling: Mapping[str, Iterable[str]]) -> list[str]:

@@ -91,11 +91,8 @@ def collect(folder: str | Path, chapters: Sequence[int] = ()) -> Report:
     if not chapters:
         begun = {number.partition(".")[0] for _, made in found for number in made.exercises}
         asked = [number for number in asked if number.partition(".")[0] in begun]
-    return Report([Row(name, made, _notes(name, made, found)) for name, made in sorted(found, key=_by_name)], refused, asked)
-
-
-def _by_name(pair: tuple[str, HandIn]) -> tuple[str, str]:
-    return pair[1].name.casefold(), pair[0]
+    found.sort(key=lambda pair: (pair[1].name.casefold(), pair[0]))
+    return Report([Row(name, made, _notes(name, made, found)) for name, made in found], refused, asked)
 
 
 def _notes(file: str, made: HandIn, found: Sequence[tuple[str, HandIn]]) -> tuple[str, ...]:

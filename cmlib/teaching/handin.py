@@ -122,11 +122,6 @@ def digest_of_checks(number: str) -> str:
     return hashlib.sha256(place.read_text(encoding="utf-8").encode()).hexdigest()[:8]
 
 
-def _content(made: HandIn) -> dict[str, Any]:
-    exercises = {number: vars(one) for number, one in sorted(made.exercises.items(), key=lambda pair: order(pair[0]))}
-    return {"format": FORMAT, "name": made.name, "cmlib": made.version, "exercises": exercises}
-
-
 def order(number: str) -> tuple[int, ...]:
     """Exercises in the order of the book: 4.2 before 10.1."""
     return tuple(int(part) for part in number.split("."))
@@ -139,7 +134,8 @@ def seal(content: Mapping[str, Any]) -> str:
 
 
 def _write(path: Path, made: HandIn) -> None:
-    content = _content(made)
+    exercises = {number: vars(one) for number, one in sorted(made.exercises.items(), key=lambda pair: order(pair[0]))}
+    content = {"format": FORMAT, "name": made.name, "cmlib": made.version, "exercises": exercises}
     text = json.dumps({**content, "seal": seal(content)}, indent=1, ensure_ascii=False) + "\n"
     try:
         write_atomically(path, text.encode("utf-8"))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from cmlib.teaching import myst
@@ -167,11 +167,8 @@ def off_site(cell: Any, number: int) -> Iterator[str]:
     for address in (address for page in _pages(cell) for address in _pictures(page)[1]):
         yield f"cell {number} loads from another server: {address[:80]}"
     for output in cell.get("outputs", []):
-        yield from (f"cell {number}: an output of type {kind} needs scripts of others" for kind in _foreign(output))
-
-
-def _foreign(output: Mapping[str, Any]) -> list[str]:
-    return [kind for kind in output.get("data", {}) if kind.startswith("application/") and kind != "application/json"]
+        kinds = {kind for kind in output.get("data", {}) if kind.startswith("application/")} - {"application/json"}
+        yield from (f"cell {number}: an output of type {kind} needs scripts of others" for kind in sorted(kinds))
 
 
 # --- numbers in the text -----------------------------------------------------------------------------------------

@@ -30,14 +30,13 @@ ABSENT = (
     "and run this in it, or name a folder of them: cmlib chapters --only DIR/"
 )
 QUIET = "--log-level=CRITICAL"  # of a kernel: it may keep its remarks on its own connection to itself
-_KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
+METADATA = {
+    "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+    "language_info": {"name": "python"},
+}  # of every notebook
 
 
 # --- writing -----------------------------------------------------------------------------------------------------
-
-
-def _notebook_metadata() -> dict[str, Any]:
-    return {"kernelspec": dict(_KERNEL), "language_info": {"name": "python"}}
 
 
 def dump(book: Any) -> bytes:
@@ -129,7 +128,7 @@ def _executed(path: Path) -> Any:
 
 
 def _clean(book: Any) -> None:
-    book.metadata = _notebook_metadata()
+    book.metadata = METADATA
     book.nbformat, book.nbformat_minor = 4, 5
     for k, cell in enumerate(book.cells):
         tags = cell.metadata.get("tags")
@@ -202,7 +201,7 @@ def _check_one(path: Path) -> Iterator[str]:
     size = path.stat().st_size
     if size > MAX_BYTES:
         yield f"{size / 1000:.0f} kB; at most {MAX_BYTES // 1000} kB"
-    if dict(book.metadata) != _notebook_metadata():
+    if dict(book.metadata) != METADATA:
         yield "notebook metadata are not clean; run refresh"
     for k, cell in enumerate(book.cells):
         if set(cell.metadata) - {"tags"}:

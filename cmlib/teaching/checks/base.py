@@ -86,6 +86,15 @@ class Test:
         for slip, result in slips.items():
             self.true(not alike(result), words + slip)
 
+    def equals(self, what: str, got: Tensor, wanted: Tensor, slips: Mapping[str, Tensor], before: str = "") -> None:
+        """A test for each mistake that is easily made and gives another tensor, and one for the value itself."""
+
+        def slipped(slip: Tensor) -> bool:
+            return torch.allclose(got, slip, atol=1e-5) and not torch.allclose(slip, wanted, atol=1e-4)
+
+        self.no_slip(slips, slipped, f"{before}it looks as if ")
+        self.close(what, got, wanted)
+
     def gradient(self, what: str, value: Any, source: Tensor) -> Tensor:
         """The value has a finite gradient with respect to `source`."""
         if not isinstance(value, Tensor) or not value.requires_grad:

@@ -70,7 +70,7 @@ def _form(new: Any, head: nn.Module, projector: nn.Module, test: Test) -> None:
 
 def _value(got: Tensor, x: Tensor, head: Any, projector: Any, test: Test) -> None:
     P, b, V, v = projector.weight, projector.bias, head[2].weight, head[2].bias
-    inner = head[1](head[0](x))  # what the head's last layer sees
+    inner, wanted = head[1](head[0](x)), projector(head(x))  # what the head's last layer sees; what the new head should give
     test.shape("what the new head gives", got, (len(x), len(b)))
     slips = {
         "it is the head, without the projector": head(x),
@@ -78,15 +78,9 @@ def _value(got: Tensor, x: Tensor, head: Any, projector: Any, test: Test) -> Non
         "the head's bias is missing": inner @ (P @ V).T + b,
         "the projector's bias is missing": projector(head(x)) - b,
         "the projector's matrix is the wrong way round": inner @ (P.T @ V).T + P.T @ v + b,
-        "the product of the matrices is in the wrong order": inner @ (V @ P).T + P @ v + b if V.shape == P.shape else None,
+        "the product of the matrices is in the wrong order": inner @ (V @ P).T + P @ v + b if V.shape == P.shape else wanted,
     }
-    wanted = projector(head(x))
-
-    def slipped(slip: Tensor | None) -> bool:
-        return slip is not None and torch.allclose(got, slip, atol=1e-5) and not torch.allclose(slip, wanted, atol=1e-4)
-
-    test.no_slip(slips, slipped)
-    test.close("what the new head gives", got, wanted)
+    test.equals("what the new head gives", got, wanted, slips)
 
 
 # -- 11.3 -------------------------------------------------------------------------------------------------------------
