@@ -139,12 +139,8 @@ def folder_name(path: Path) -> str:
     Of a file of vectors the name without its ending.
     """
     full = path.resolve()
-    plain = (
-        unicodedata.normalize("NFKD", full.stem if full.suffix in imagefiles.VECTOR_ENDINGS else full.name)
-        .encode("ascii", "ignore")
-        .decode()
-        .lower()
-    )
+    name = full.stem if full.suffix in imagefiles.VECTOR_ENDINGS else full.name
+    plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
     name = re.sub(r"[^a-z0-9]+", "-", plain)[:LONGEST].strip("-") or "images"
     return f"folder-{name}" if name in RESERVED else name
 
@@ -224,7 +220,7 @@ def load_digits() -> ImageData:
     train, test = stratified_split(y, [36] * 10)
     known = KNOWN["digits"]
     arrays = {"x_train": x[train], "y_train": y[train], "x_test": x[test], "y_test": y[test]}
-    return _finish("digits", arrays, known.class_names, known.augmentation, known.mean, known.std)
+    return _finish("digits", arrays, known.class_names, known)
 
 
 def _sklearn_digits() -> tuple[np.ndarray, np.ndarray]:
@@ -406,16 +402,14 @@ def _load_known(known: Known, data_root: Any, cache: Any) -> ImageData:
             imagefiles.clear_downloads(place)
     source = _find(known, root, cache)
     if source is None:
+        lost, place = f"{known.name} was not found{_tried(known, root)}", root or _downloads(cache)
         if data_root is not None or not known.download:
-            raise DataError(f"{known.name} was not found{_tried(known, root)}: {_how(known)}")
+            raise DataError(f"{lost}: {_how(known)}")
         try:
-            place = root or _downloads(cache)
-            note = f"{known.name} was not found{_tried(known, root)}: torchvision downloads its archive to {place}, which"
-            source = imagefiles.download(known, place, f"{note} may take long; the quick way is to {_put(known)}")
+            note = f"{lost}: torchvision downloads its archive to {place}, which may take long; the quick way is to {_put(known)}"
+            source = imagefiles.download(known, place, note)
         except DataError as error:
-            raise DataError(
-                f"{known.name} was not found{_tried(known, root)} and could not be downloaded ({error}): {_how(known)}"
-            ) from None
+            raise DataError(f"{lost} and could not be downloaded ({error}): {_how(known)}") from None
     if source.note:
         log.warning(source.note)
     arrays, digest = imagefiles.cached(known.name, source, known, cache)
@@ -427,7 +421,7 @@ def _load_known(known: Known, data_root: Any, cache: Any) -> ImageData:
         class_names = imagefiles.tiny_names(source) or class_names
     if len(class_names) != len(known.class_names):
         raise DataError(f"{source.folder} names {len(class_names)} classes; {known.name} has {len(known.class_names)}")
-    data = _finish(known.name, arrays, class_names, known.augmentation, known.mean, known.std, digest)
+    data = _finish(known.name, arrays, class_names, known, digest)
     if data.part and not source.note:
         log.warning("%s: %s; tables do not count runs on a part of the data", known.name, data.part)
     return data
@@ -537,19 +531,14 @@ def check(name: str, arrays: Arrays, class_names: tuple[str, ...]) -> None:
 
 
 def _finish(
-    name: str,
-    arrays: Arrays,
-    class_names: tuple[str, ...],
-    augmentation: str | None = None,
-    mean: tuple[float, ...] | None = None,
-    std: tuple[float, ...] | None = None,
-    digest: str | None = None,
+    name: str, arrays: Arrays, class_names: tuple[str, ...], known: Known | None = None, digest: str | None = None
 ) -> ImageData:
-    """Check the arrays and make the data set; what is not given is computed."""
+    """Check the arrays and make the data set; what is not known of it is computed."""
     check(name, arrays, class_names)
-    if mean is None or std is None:
+    if known is not None:
+        mean, std, augmentation = known.mean, known.std, known.augmentation
+    else:
         mean, std = mean_std(arrays["x_train"])
-    if augmentation is None:
         augmentation = "none" if arrays["x_train"].ndim == 2 or arrays["x_train"].shape[2] < 16 else "crop-flip"
     tensors: dict[str, Any] = {key: torch.from_numpy(np.ascontiguousarray(arrays[key])) for key in KEYS}
     return ImageData(

@@ -148,17 +148,15 @@ def _texts(where: str, name: str, content: bytes) -> Iterator[tuple[str, str]]:
 
 
 def _strings(value: Any) -> Iterator[str]:
-    """All texts inside a JSON value; a list of texts is one, as a notebook writes a source."""
+    """All texts inside a JSON value; those of a list of texts are one, as a notebook writes a source."""
+    if isinstance(value, dict):
+        value = list(value.values())
     if isinstance(value, str):
         yield value
+    elif isinstance(value, list) and all(isinstance(one, str) for one in value):
+        yield "".join(value)
     elif isinstance(value, list):
-        if all(isinstance(one, str) for one in value):
-            yield "".join(value)
-        else:
-            for one in value:
-                yield from _strings(one)
-    elif isinstance(value, dict):
-        for one in value.values():
+        for one in value:
             yield from _strings(one)
 
 
