@@ -41,8 +41,7 @@ _BASE64 = re.compile(r"base64,[A-Za-z0-9+/=]+")
 def cell_problems(cell: Any, number: int) -> Iterator[str]:
     """Everything that is wrong with one cell."""
     yield from bad_outputs(cell, number)
-    yield from undescribed(cell, number)
-    yield from off_site(cell, number)
+    yield from unfit_pictures(cell, number)
     if cell.cell_type == "code":
         yield from too_large(cell, number)
     if cell.cell_type == "markdown":
@@ -153,22 +152,18 @@ def _pages(cell: Any) -> Iterator[str]:
         yield from (data[kind] for kind in ("text/html", "image/svg+xml", "text/markdown") if kind in data)
 
 
-def undescribed(cell: Any, number: int) -> Iterator[str]:
-    """Pictures that someone who cannot see them would know nothing about."""
+def unfit_pictures(cell: Any, number: int) -> Iterator[str]:
+    """Pictures that someone who cannot see them would know nothing about, and what would come from another server (links may)."""
     for output in cell.get("outputs", []):
-        if any(kind.startswith("image/") for kind in output.get("data", {})):
+        kinds = output.get("data", {}).keys() - {"application/json"}
+        if any(kind.startswith("image/") for kind in kinds):
             yield f"cell {number} shows a bare figure; use cm.show(fig, alt=...)"
-    for what in (what for page in _pages(cell) for what in _pictures(page)[0]):
-        yield f"cell {number} has {what} without alt text"
-
-
-def off_site(cell: Any, number: int) -> Iterator[str]:
-    """Scripts, styles, fonts and pictures that would come from another server. (Links are no matter.)"""
-    for address in (address for page in _pages(cell) for address in _pictures(page)[1]):
-        yield f"cell {number} loads from another server: {address[:80]}"
-    for output in cell.get("outputs", []):
-        kinds = {kind for kind in output.get("data", {}) if kind.startswith("application/")} - {"application/json"}
-        yield from (f"cell {number}: an output of type {kind} needs scripts of others" for kind in sorted(kinds))
+        foreign = sorted(kind for kind in kinds if kind.startswith("application/"))
+        yield from (f"cell {number}: an output of type {kind} needs scripts of others" for kind in foreign)
+    for page in _pages(cell):
+        bare, outside = _pictures(page)
+        yield from (f"cell {number} has {what} without alt text" for what in bare)
+        yield from (f"cell {number} loads from another server: {address[:80]}" for address in outside)
 
 
 # --- numbers in the text -----------------------------------------------------------------------------------------

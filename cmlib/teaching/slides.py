@@ -212,11 +212,6 @@ body{margin:0;background:#fff;color:var(--ink)}
 """
 
 
-def deck(title: str, sections: Iterable[str]) -> str:
-    """A file of slides."""
-    return PAGE.format(title=html.escape(title), slides="\n".join(sections))
-
-
 def write(root: Path, target: Path, lesson: Sequence[Path] = ()) -> list[Path]:
     """Write a deck for each chapter with tagged cells, and one of the chapters of the lesson; the files that were written.
 
@@ -240,5 +235,5 @@ def write(root: Path, target: Path, lesson: Sequence[Path] = ()) -> list[Path]:
 
 
 def _write(path: Path, title: str, sections: Iterable[str]) -> Path:
-    path.write_text(deck(title, sections), encoding="utf-8")
+    path.write_text(PAGE.format(title=html.escape(title), slides="\n".join(sections)), encoding="utf-8")
     return path
