@@ -197,16 +197,16 @@ def markdown(profile: str) -> str:
 def effects_table(profile: str) -> str:
     """The page's first table: a row a point whose other readings were run, the largest effect on accuracy first.
 
-    Each cell holds the effect on accuracy of one scenario; where several readings of a point were run, the largest one and how
-    many. The points without a number stand below it, each with a link, because each says why.
+    Its last cell holds the effect on accuracy in each scenario; where several readings of a point were run, the largest one and
+    how many. The points without a number stand below it, each with a link, because each says why.
     """
     found = measure(profile, [committed()])
     points = {0: ("many at once", "[Presets: many points at once](#many-at-once)")}
     points |= {point.id: (f"{point.id}", f"[{point.title}](#{anchor(point)})") for point in load()}
     made = {number: effects for number in points if (effects := [one for one in found[number] if one.n])}
     order = sorted(made, key=lambda number: -max(abs(one.mean("accuracy") or 0.0) for one in made[number]))
-    rows = [[*points[number], *(_largest(made[number], side) for side in ("til", "cil"))] for number in order]
-    table = render.markdown(["point", "", "accuracy, TIL", "accuracy, CIL"], rows, 2)
+    told = {n: [text for side in ("til", "cil") if (text := _largest(made[n], side))] for n in order}
+    table = render.markdown(["point", "", "accuracy"], [[*points[number], "<br>".join(told[number])] for number in order])
     none = ", ".join(f"[{point.id}](#{anchor(point)})" for point in load() if not any(one.n for one in found[point.id]))
     return f"{render.dense(table)}\n\nWithout a number, each with the reason: {none}."
 
@@ -219,11 +219,11 @@ def anchor(point: Point) -> str:
 def _largest(effects: Sequence[Effect], scenario: str) -> str:
     here = [one for one in effects if one.scenario == scenario]
     if not here:
-        return "-"
+        return ""
     one = max(here, key=lambda one: abs(one.mean("accuracy") or 0.0))
     who = "" if one.method == "cm" else f"{METHODS[one.method].title} "
     several = f"<br>{_setting(one)}, largest of {len(here)}" if len(here) > 1 else ""
-    return f"{who}{one.told('accuracy')} ({one.runs}){several}"
+    return f"{scenario.upper()}: {who}{one.told('accuracy')} ({one.runs}){several}"
 
 
 def _setting(one: Effect) -> str:
