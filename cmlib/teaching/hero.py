@@ -72,8 +72,8 @@ def _note(view: geometry.Projection) -> str:
     """What one sees, and how it compares with plain training: computed from the committed runs."""
     naive, mine = (_runs(EXPERIMENT.but(method=method)) for method in ("naive", "cm"))
     return (
-        f"Points are test images, crosses are centroids, a hue is a task: {_pairs()}. An image is taken for the digit of the nearest "
-        f"centroid in all {view.dimensions} dimensions; for {view.disagreement[-1]:.0f} % of the images in the last picture that "
+        f"Points are test images, crosses are centroids, a hue is a task: {_pairs()}. An image is taken for the digit of the "
+        f"nearest centroid in all {view.dimensions} dimensions; for {view.disagreement[-1]:.0f} % of the images in the last picture that "
         f"is not the cell they are drawn in. A dashed line shows how a centroid moved. Over {len(mine)} runs this method ends at "
         f"{_range(mine)} % accuracy, "
         f"plain training at {_range(naive)} %. (Shown is the run of seed {shown_seed()}, the median, recorded "

@@ -77,6 +77,22 @@ def test_what_the_runs_show() -> None:
     assert sum(run.bwt_final for run in cil[1].values()) > 0
 
 
+def test_what_the_penalty_is_worth() -> None:
+    """With the usual weight against none, seed by seed: much in TIL, nothing to be seen in CIL, a little with both mends."""
+
+    def gains(scenario: str, **options: Any) -> list[float]:
+        wanted = cm.Experiment("digits", scenario, "cm", **options)
+        found = (committed().find(wanted.but(lam=lam), any_seed=True) for lam in (0.1, 0))
+        usual, bare = ({run.seed: run for run in runs} for runs in found)
+        return [usual[seed].accuracy - bare[seed].accuracy for seed in sorted(usual.keys() & bare.keys())]
+
+    til, cil, mended = gains("til"), gains("cil"), gains("cil", cil_loss="both", scale_start="near_one")
+    assert len(til) == len(cil) == len(mended) == 5
+    assert min(til) > 5  # for every seed
+    assert sum(cil) < 0 and sum(gain > 0 for gain in cil) == 1  # nothing that these seeds could show
+    assert 0 < sum(mended) < sum(til) and sum(gain > 0 for gain in mended) == 4
+
+
 def test_a_task_can_fall_to_exactly_fifty_with_lambda_one_and_seeds_do_not_agree() -> None:
     ends = {seed: run.R[-1][0] for seed, run in runs("til", lam=1.0).items()}
     assert ends[0] == 50.0 and (ends[1] or 0) > 90
