@@ -73,11 +73,11 @@ def _note(view: geometry.Projection) -> str:
     naive, mine = (_runs(EXPERIMENT.but(method=method)) for method in ("naive", "cm"))
     return (
         f"Points are test images, crosses are centroids, a hue is a task: {_pairs()}. An image is taken for the digit of the "
-        f"nearest centroid in all {view.dimensions} dimensions; for {view.disagreement[-1]:.0f} % of the images in the last picture that "
-        f"is not the cell they are drawn in. A dashed line shows how a centroid moved. Over {len(mine)} runs this method ends at "
-        f"{_range(mine)} % accuracy, "
-        f"plain training at {_range(naive)} %. (Shown is the run of seed {shown_seed()}, the median, recorded "
-        f"anew. The plane holds {view.explained:.0f} % of the variance in {view.dimensions} dimensions.)"
+        f"nearest centroid in all {view.dimensions} dimensions; for {view.disagreement[-1]:.0f} % of the images in the last "
+        f"picture that is not the cell they are drawn in. A dashed line shows how a centroid moved. Over {len(mine)} runs this "
+        f"method ends at {_range(mine)} % accuracy, plain training at {_range(naive)} %. (Shown is the run of seed "
+        f"{shown_seed()}, the median, recorded anew. The plane holds {view.explained:.0f} % of the variance in "
+        f"{view.dimensions} dimensions.)"
     )
 
 
