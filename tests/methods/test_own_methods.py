@@ -398,10 +398,11 @@ def test_what_a_method_registers_too_late_is_named(few_digits: Any, monkeypatch:
 
     one = cm.Experiment("digits", "cil", "late", **SMOKE, n_tasks=2)
 
-    def stopped(_: Any, seen: list[Any], position: Any) -> None:
+    def stopped(_: Any, seen: list[Any], position: Any) -> bool:
         if len(seen) == 2:
             raise KeyboardInterrupt
         position.R.append([50.0])
+        return True
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(loop, "measure", stopped)

@@ -132,7 +132,7 @@ def test_advice_holds_on_the_command_line(tmp_path: Path, capsys: pytest.Capture
 @pytest.mark.parametrize("method", ["naive", "er", "cm", "cumulative"])
 def test_one_tiny_image_alone_in_a_batch(side: int, method: str) -> None:
     """Of 4x4 pixels ResNet20 leaves one: batch norm has no deviation of one value. The line says what helps, and it does."""
-    support = 2 if method == "cm" else 0
+    support = 4 if method == "cm" else 0
     data, options = noise(side, 10 + support // 2), {"method": method, "profile": "smoke", "n_tasks": 2, "train_per_class": None}
     options |= {"epochs": 1} | ({"support_size": support} if support else {})
     call = lambda batch: cm.run(cm.Experiment("arrays", batch_size=batch, **options), data, progress=False)  # noqa: E731
