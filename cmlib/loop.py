@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -85,9 +84,8 @@ def stopped(position: Position, task: Task, epoch: int) -> Position:
 
 def measure(method: Method, seen: list[Task], position: Position) -> bool:
     """Append a row to R, and in CIL one to R_task_known; False, and nothing is appended, where scores are not finite."""
-    known = [task_accuracy(method, task, known=True) for task in seen]
-    free = [task_accuracy(method, task, known=False) for task in seen] if method.kind == "cil" else []
-    if not all(map(math.isfinite, [*known, *free])):
+    known, free = row(method, seen, known=True), row(method, seen, known=False) if method.kind == "cil" else []
+    if not known or (method.kind == "cil" and not free):
         return False
     position.R.append(free or known)
     position.R_task_known += [known] if free else []
@@ -98,25 +96,36 @@ def measure_epoch(method: Method, seen: list[Task], position: Position) -> bool:
     """Append the accuracies on the tasks so far to those of the last task's epochs, in CIL with no task given; as `measure`."""
     method.eval()
     method.before_measuring(seen[-1])
-    row = [task_accuracy(method, task, method.kind == "til") for task in seen]
-    if not all(map(math.isfinite, row)):
+    now = row(method, seen, method.kind == "til")
+    if not now:
         return False
     if len(position.each_epoch) < len(seen):
         position.each_epoch.append([])
-    position.each_epoch[-1].append(row)
+    position.each_epoch[-1].append(now)
     return True
 
 
-@torch.no_grad()
+def row(method: Method, seen: list[Task], known: bool) -> list[float]:
+    """Accuracies on tasks; empty where an image has no finite best score, since the best of NaN would be the first class."""
+    told = [answers(method, task, known) for task in seen]
+    return [accuracy for accuracy, _ in told] if all(finite for _, finite in told) else []
+
+
 def task_accuracy(method: Method, task: Task, known: bool) -> float:
-    """Accuracy on a task's evaluation images in percent, with the task given or not; NaN where an image has no best score."""
+    """Accuracy on a task's evaluation images in percent, with the task given or not."""
+    return answers(method, task, known)[0]
+
+
+@torch.no_grad()
+def answers(method: Method, task: Task, known: bool) -> tuple[float, bool]:
+    """Accuracy in percent, and whether every image has a best score that is finite."""
     method.eval()
     right = 0
+    finite = True
     for start in range(0, len(task.test_y), EVAL_BATCH):
         x = method.scenario.prepare(task.test_x[start : start + EVAL_BATCH])
         scores = method.scores(x, task if known else None)
-        if not torch.isfinite(scores.amax(1)).all():
-            return math.nan
+        finite &= bool(torch.isfinite(scores.amax(1)).all())
         best = scores.argmax(1) + (task.classes.start if known else 0)
         right += int((best == task.test_y[start : start + EVAL_BATCH]).sum())
-    return 100 * right / len(task.test_y)
+    return 100 * right / len(task.test_y), finite
