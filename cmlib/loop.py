@@ -84,11 +84,11 @@ def stopped(position: Position, task: Task, epoch: int) -> Position:
 
 def measure(method: Method, seen: list[Task], position: Position) -> bool:
     """Append a row to R, and in CIL one to R_task_known; False, and nothing is appended, where scores are not finite."""
-    known, free = row(method, seen, known=True), row(method, seen, known=False) if method.kind == "cil" else []
-    if not known or (method.kind == "cil" and not free):
+    rows = [row(method, seen, known) for known in ((True,) if method.kind == "til" else (False, True))]
+    if not all(rows):
         return False
-    position.R.append(free or known)
-    position.R_task_known += [known] if free else []
+    position.R.append(rows[0])
+    position.R_task_known += rows[1:]
     return True
 
 

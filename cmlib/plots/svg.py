@@ -116,10 +116,11 @@ def _labels(crosses: Array, names: Sequence[str], size: int) -> list[str]:
         half = 4.5 * len(name)  # of a name's width
         corners = [np.array([x * (9 + half), y]) for y in (-12, 12) for x in (1, -1)]
         inside = [step for step in corners if half <= at[0] + step[0] <= size - half and 12 <= at[1] + step[1] <= size - 12]
+        corners = inside or corners
         others = np.array([other for other in taken if other != at.tolist()] or [[np.inf, np.inf]])
-        free = [float(np.hypot(*(others - (at + step)).T).min()) for step in inside or corners]
+        free = [float(np.hypot(*(others - (at + step)).T).min()) for step in corners]
         best = next((k for k, room in enumerate(free) if room > 9 + half), int(np.argmax(free)))
-        x, y = at + (inside or corners)[best]
+        x, y = at + corners[best]
         taken.append([x, y])
         texts.append(f'<text class="cm-t" text-anchor="middle" x="{number(float(x))}" y="{number(float(y) + 5)}">{name}</text>')
     return texts

@@ -102,6 +102,11 @@ class Effect:
         return render.deviation(self.values[metric])
 
     @property
+    def size(self) -> float:
+        """How large the effect on accuracy is, whichever way it goes."""
+        return abs(self.mean("accuracy") or 0.0)
+
+    @property
     def who(self) -> str:
         """`CM TIL`."""
         return f"{METHODS[self.method].title} {self.scenario.upper()}"
@@ -204,7 +209,7 @@ def effects_table(profile: str) -> str:
     points = {0: ("many at once", "[Presets: many points at once](#many-at-once)")}
     points |= {point.id: (f"{point.id}", f"[{point.title}](#{anchor(point)})") for point in load()}
     made = {number: effects for number in points if (effects := [one for one in found[number] if one.n])}
-    order = sorted(made, key=lambda number: -max(abs(one.mean("accuracy") or 0.0) for one in made[number]))
+    order = sorted(made, key=lambda number: -max(one.size for one in made[number]))
     told = {n: [text for side in ("til", "cil") if (text := _largest(made[n], side))] for n in order}
     table = render.markdown(["point", "", "accuracy"], [[*points[number], "<br>".join(told[number])] for number in order])
     none = ", ".join(f"[{point.id}](#{anchor(point)})" for point in load() if not any(one.n for one in found[point.id]))
@@ -220,7 +225,7 @@ def _largest(effects: Sequence[Effect], scenario: str) -> str:
     here = [one for one in effects if one.scenario == scenario]
     if not here:
         return ""
-    one = max(here, key=lambda one: abs(one.mean("accuracy") or 0.0))
+    one = max(here, key=lambda one: one.size)
     who = "" if one.method == "cm" else f"{METHODS[one.method].title} "
     several = f"<br>{_setting(one)}, largest of {len(here)}" if len(here) > 1 else ""
     return f"{scenario.upper()}: {who}{one.told('accuracy')} ({one.runs}){several}"

@@ -57,9 +57,8 @@ def page() -> str:
 
 def _picture(spaces: list[geometry.Space], view: geometry.Projection, k: int) -> str:
     """One moment; dashed lines lead from where a centroid stood a task earlier."""
-    names = [str(digit) for digit in class_order(10, shown_seed()).tolist()]  # each seed has an order of its own
     given = (view.points[k], spaces[k].labels, view.centroids[k], spaces[k].classes)
-    return svg_scatter(*given, extent=view.extent, trails=geometry.earlier(spaces, view, k), names=names)
+    return svg_scatter(*given, extent=view.extent, trails=geometry.earlier(spaces, view, k), names=_digits())
 
 
 def _caption(space: geometry.Space) -> str:
@@ -71,8 +70,10 @@ def _caption(space: geometry.Space) -> str:
 def _note(view: geometry.Projection) -> str:
     """What one sees, and how it compares with plain training: computed from the committed runs."""
     naive, mine = (_runs(EXPERIMENT.but(method=method)) for method in ("naive", "cm"))
+    digits = _digits()
+    pairs = ", ".join(map(" and ".join, zip(digits[::2], digits[1::2], strict=True)))
     return (
-        f"Points are test images, crosses are centroids, a hue is a task: {_pairs()}. An image is taken for the digit of the "
+        f"Points are test images, crosses are centroids, a hue is a task: {pairs}. An image is taken for the digit of the "
         f"nearest centroid in all {view.dimensions} dimensions; for {view.disagreement[-1]:.0f} % of the images in the last "
         f"picture that is not the cell they are drawn in. A dashed line shows how a centroid moved. Over {len(mine)} runs this "
         f"method ends at {_range(mine)} % accuracy, plain training at {_range(naive)} %. (Shown is the run of seed "
@@ -81,10 +82,9 @@ def _note(view: geometry.Projection) -> str:
     )
 
 
-def _pairs() -> str:
-    """The digits of each task in the order of the run shown: 8 and 7, 1 and 5, and so on."""
-    order = class_order(10, shown_seed()).tolist()
-    return ", ".join(f"{a} and {b}" for a, b in zip(order[::2], order[1::2], strict=True))
+def _digits() -> list[str]:
+    """The digits as the run shown has learned them: each seed has an order of its own."""
+    return [str(digit) for digit in class_order(10, shown_seed()).tolist()]
 
 
 def _runs(experiment: Experiment) -> list[Run]:
